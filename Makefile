@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Thin front: installs what is missing, bootstraps, configures out of tree in build/ and goes on there.
+#   make  deps  check  check-interop  demo  bench  soak  lint  install  clean
+# CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2.
+BUILD ?= build
+JOBS ?= 2
+CONFIGURE_FLAGS ?=
+SHELL := /bin/bash
+
+.PHONY: all deps check check-interop demo bench soak lint install clean distclean
+all: $(BUILD)/Makefile
+	@$(MAKE) --no-print-directory -C $(BUILD) -j$(JOBS) all
+
+deps:
+	@scripts/install-deps build test slurm lint
+
+configure: configure.ac Makefile.am m4/plexrl.m4 VERSION $(shell find libplexrl noded spank_plugin man -name Makefile.inc)
+	@scripts/install-deps build
+	@autoreconf --install --force >/dev/null
+
+$(BUILD)/Makefile: configure
+	@mkdir -p $(BUILD) && cd $(BUILD) && $(CURDIR)/configure $(CONFIGURE_FLAGS)
+
+# all test programs
+programs: all
+	@$(MAKE) --no-print-directory -C $(BUILD) -j$(JOBS) check-programs
+.PHONY: programs
+
+check:
+	@scripts/install-deps build test slurm lint
+	@$(MAKE) --no-print-directory programs
+	@scripts/check $(BUILD)
+
+check-interop: all
+	@scripts/check-interop $(BUILD)
+
+demo:
+	@scripts/install-deps build slurm
+	@$(MAKE) --no-print-directory all
+	@scripts/demo $(BUILD)
+
+bench: all
+	@$(BUILD)/plexrl bench op --json
+
+soak:
+	@scripts/install-deps build test slurm
+	@$(MAKE) --no-print-directory programs
+	@scripts/soak $(BUILD)
+
+lint:
+	@scripts/install-deps build test slurm lint
+	@$(MAKE) --no-print-directory programs
+	@scripts/lint $(BUILD)
+
+install: all
+	@$(MAKE) --no-print-directory -C $(BUILD) install
+
+clean:
+	@rm -rf $(BUILD)
+distclean: clean
+	@rm -rf configure autom4te.cache aclocal.m4 build-aux Makefile.in config.h.in m4/libtool.m4 m4/lt*.m4

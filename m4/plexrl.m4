@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# --with-slurm[=PREFIX]: headers of libslurm-dev. Default: on when found.
+AC_DEFUN([PLEXRL_WITH_SLURM], [
+  AC_ARG_WITH([slurm], [AS_HELP_STRING([--with-slurm@<:@=PREFIX@:>@], [build the Slurm plugins (default: when the headers are found)])],
+    [], [with_slurm=check])
+  SLURM_CPPFLAGS=
+  have_slurm=no
+  slurm_summary="off"
+  AS_IF([test "$with_slurm" != no], [
+    AS_CASE([$with_slurm], [yes|check], [], [SLURM_CPPFLAGS="-isystem $with_slurm/include"])
+    plexrl_save="$CPPFLAGS"; CPPFLAGS="$CPPFLAGS $SLURM_CPPFLAGS"
+    AC_PREPROC_IFELSE([AC_LANG_SOURCE([[#include <slurm/slurm.h>]])], [have_slurm=yes])
+    CPPFLAGS="$plexrl_save"
+    AS_IF([test $have_slurm = yes], [
+      slurm_version=$(printf '#include <slurm/slurm_version.h>\nSLURM_VERSION_STRING\n' | $CPP $SLURM_CPPFLAGS -P - 2>/dev/null | tail -n 1 | tr -d '"')
+      slurm_summary="for Slurm ${slurm_version:-of unknown version}"],
+      [AS_IF([test "$with_slurm" != check], [AC_MSG_ERROR([--with-slurm: <slurm/slurm.h> not found: install libslurm-dev])])
+       slurm_summary="off (no <slurm/slurm.h>: install libslurm-dev)"])])
+  AC_ARG_WITH([slurm-plugin-dir], [AS_HELP_STRING([--with-slurm-plugin-dir=DIR], [where the Slurm plugins are installed (default: LIBDIR/slurm-wlm)])],
+    [slurmplugindir="$withval"], [slurmplugindir='${libdir}/slurm-wlm'])
+  AC_SUBST([slurmplugindir])
+  AC_SUBST([SLURM_CPPFLAGS])
+  AM_CONDITIONAL([HAVE_SLURM], [test $have_slurm = yes])
+])
+
+# --with-libtorch=DIR, --disable-engine-torch
+AC_DEFUN([PLEXRL_WITH_TORCH], [
+  AC_ARG_ENABLE([engine-torch], [AS_HELP_STRING([--disable-engine-torch], [do not build plexrl-engine])], [], [enable_engine_torch=yes])
+  AC_ARG_WITH([libtorch], [AS_HELP_STRING([--with-libtorch=DIR], [the torch directory of a wheel or an unzipped libtorch (default: the system's)])],
+    [], [with_libtorch=system])
+  torch_summary="off"
+  AS_IF([test "$enable_engine_torch" = yes], [
+    AS_IF([test "$with_libtorch" = system],
+      [TORCH_CPPFLAGS="-isystem /usr/include/torch/csrc/api/include"; TORCH_LIBS="-ltorch -ltorch_cpu -lc10"; torch_header=/usr/include/torch/version.h
+       for dir in /usr/include/torch/csrc/api/include/torch/version.h; do test -f $dir && torch_header=$dir; done],
+      [TORCH_CPPFLAGS="-isystem $with_libtorch/include -isystem $with_libtorch/include/torch/csrc/api/include"
+       TORCH_LIBS="-L$with_libtorch/lib -Wl,-rpath,$with_libtorch/lib -ltorch -ltorch_cpu -lc10"
+       torch_header=$with_libtorch/include/torch/version.h
+       test -f $torch_header || torch_header=$with_libtorch/include/torch/csrc/api/include/torch/version.h
+       AS_IF([test -f $with_libtorch/lib/libtorch_cuda.so], [TORCH_LIBS="$TORCH_LIBS -Wl,--no-as-needed -ltorch_cuda -lc10_cuda -Wl,--as-needed"])
+       AS_IF([test "$(nm -DC $with_libtorch/lib/libc10.so 2>/dev/null | grep -c __cxx11)" = 0],
+         [AC_MSG_ERROR([--with-libtorch: this libtorch has the old C++ string ABI; use a build with the new one (wheels from 2.6 on)])])])
+    AS_IF([test ! -f "$torch_header"], [AC_MSG_ERROR([LibTorch headers not found ($torch_header): run 'make deps', give --with-libtorch=DIR, or --disable-engine-torch])])
+    torch_version=$(sed -n 's/^#define TORCH_VERSION "\(.*\)"/\1/p' "$torch_header")
+    torch_summary="LibTorch ${torch_version:-of unknown version} ($with_libtorch)"])
+  AC_SUBST([TORCH_CPPFLAGS])
+  AC_SUBST([TORCH_LIBS])
+  AM_CONDITIONAL([ENGINE_TORCH], [test "$enable_engine_torch" = yes])
+])
+
+AC_DEFUN([PLEXRL_WITH_UCX], [
+  AC_ARG_WITH([ucx], [AS_HELP_STRING([--with-ucx], [transfer between nodes by UCX (default: when found)])], [], [with_ucx=check])
+  ucx_summary="off"
+  AS_IF([test "$with_ucx" != no], [
+    PKG_CHECK_MODULES([UCX], [ucx], [ucx_summary="found; jobs of this version stay on one node, so it is not used yet"],
+      [AS_IF([test "$with_ucx" != check], [AC_MSG_ERROR([--with-ucx: not found: install libucx-dev])])])])
+])
+
+# CUDA and NCCL are opened at run time, so nothing is linked; nvcc is needed for own kernels only.
+AC_DEFUN([PLEXRL_WITH_CUDA], [
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda], [device backend for NVIDIA GPUs])], [], [with_cuda=no])
+  AC_ARG_WITH([nccl], [AS_HELP_STRING([--with-nccl], [collectives by NCCL])], [], [with_nccl=no])
+  AS_IF([test "$with_cuda$with_nccl" != nono], [AC_MSG_ERROR([this version has the cpu device backend only; build without --with-cuda and --with-nccl])])
+  cuda_summary="off (cpu device backend)"
+])
+
+AC_DEFUN([PLEXRL_SANITIZERS], [
+  AC_ARG_ENABLE([sanitizer], [AS_HELP_STRING([--enable-sanitizer=LIST], [address,undefined or thread])], [], [enable_sanitizer=])
+  SANITIZER_FLAGS=
+  AS_IF([test -n "$enable_sanitizer" && test "$enable_sanitizer" != no],
+    [SANITIZER_FLAGS="-fsanitize=$enable_sanitizer -fno-omit-frame-pointer -fno-sanitize-recover=all"])
+  AC_ARG_ENABLE([fuzzing], [AS_HELP_STRING([--enable-fuzzing], [build the libFuzzer targets (needs CXX=clang++)])], [], [enable_fuzzing=no])
+  AM_CONDITIONAL([FUZZING], [test "$enable_fuzzing" = yes])
+  AC_SUBST([SANITIZER_FLAGS])
+])
+
+AC_DEFUN([PLEXRL_WARNINGS], [
+  WARNING_FLAGS="-Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion"
+  HARDENING_FLAGS="-fstack-protector-strong -fstack-clash-protection -fcf-protection"
+  AS_IF([test -z "$SANITIZER_FLAGS"], [HARDENING_FLAGS="$HARDENING_FLAGS -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"])
+  HARDENING_LDFLAGS="-Wl,-z,relro -Wl,-z,now -Wl,--as-needed"
+  AC_SUBST([WARNING_FLAGS])
+  AC_SUBST([HARDENING_FLAGS])
+  AC_SUBST([HARDENING_LDFLAGS])
+])

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words of the core: what the scheduler is told and what it answers. Plain values, integers only.
+// The core includes base only: no clock, I/O, threads, randomness, floating point.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/strong_id.h"
+
+namespace plexrl::core {
+
+// Numbers equal wire::OpKind.
+enum class OpKind : std::uint8_t { kNone, kGenerate, kLogprobs, kForwardBackward, kOptimStep, kSave, kLoad };
+
+// ---- events: what happened ----------------------------------------------------------------------
+
+// A model that can be resident. A base of a LoRA engine is a model without ops; adapters name it in
+// `base` and need it resident too. `device_bytes` is what it occupies while resident.
+struct ModelAdded {
+  ModelId model;
+  TenantId tenant;  // none for a base
+  EngineId engine;
+  ModelId base;     // none for a base and for a full-parameter model
+  std::uint64_t device_bytes = 0;
+  std::uint32_t share_percent = 100;  // of device-group time, from the grant
+};
+struct ModelRemoved { ModelId model; };     // its queued ops are gone; a running one still finishes
+struct OpArrived {
+  OpId op;
+  ModelId model;
+  OpKind kind = OpKind::kNone;
+  std::uint64_t device_bytes = 0;  // beyond the model's: KV cache; held from start to finish
+  std::uint64_t work_tokens = 0;   // size, for the cost model
+};
+struct OpCancelled { OpId op; };            // a queued op leaves the queue; a running one is yielded
+struct OpYielded { OpId op; };              // stopped at a yield point, wants to go on
+struct OpFinished { OpId op; };             // well, badly or cancelled
+struct ModelResumed { ModelId model; };     // answer to ResumeModel
+struct ModelParked { ModelId model; };      // answer to ParkModel
+struct MoveFailed { ModelId model; bool was_resume = true; };  // model is parked (resume) or resident
+struct EngineUp { EngineId engine; };       // nothing is resident in it unless ModelResumed follows
+struct EngineDown { EngineId engine; };     // its models are not resident; its running op is queued again
+struct Tick {};                             // Actions::wakeup has come
+
+using Event = std::variant<ModelAdded, ModelRemoved, OpArrived, OpCancelled, OpYielded, OpFinished,
+                           ModelResumed, ModelParked, MoveFailed, EngineUp, EngineDown, Tick>;
+
+// ---- actions: what to do now, in this order -----------------------------------------------------
+
+struct StartOp { OpId op; };                // its model is resident; also goes on with a yielded op
+struct YieldOp { OpId op; };                // ask the running op to stop at its next yield point
+struct ResumeModel { ModelId model; };      // copy in and map
+struct ParkModel { ModelId model; };        // copy out and unmap
+
+using Action = std::variant<StartOp, YieldOp, ResumeModel, ParkModel>;
+
+struct Actions {
+  std::vector<Action> list;
+  TimePoint wakeup{};  // send Tick then; 0 = not needed
+};
+
+// Why does an op wait? For people: `plexrl ops` and waiting clients.
+struct WaitReason {
+  enum class Kind : std::uint8_t { kNone, kRunning, kOtherTenant, kSwitch, kEngineDown, kOwnOps, kMemory };
+  Kind kind = Kind::kNone;
+  TenantId holder;  // kOtherTenant
+};
+
+}  // namespace plexrl::core
