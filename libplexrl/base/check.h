@@ -8,6 +8,6 @@ namespace plexrl {
                                int line) noexcept;
 }  // namespace plexrl
 
-#define PLEXRL_CHECK(condition, text)                                                       \
-  (static_cast<bool>(condition) ? static_cast<void>(0)                                      \
+#define PLEXRL_CHECK(condition, text)                  \
+  (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::plexrl::check_failed(#condition, (text), __FILE__, __LINE__))

@@ -21,8 +21,8 @@ void log(LogLevel level, const char* format, ...) noexcept __attribute__((format
 
 }  // namespace plexrl
 
-#define PLEXRL_LOG(level, ...)                                           \
-  do {                                                                   \
-    if (::plexrl::LogLevel::level <= ::plexrl::log_level())              \
-      ::plexrl::log(::plexrl::LogLevel::level, __VA_ARGS__);             \
+#define PLEXRL_LOG(level, ...)                               \
+  do {                                                       \
+    if (::plexrl::LogLevel::level <= ::plexrl::log_level())  \
+      ::plexrl::log(::plexrl::LogLevel::level, __VA_ARGS__); \
   } while (false)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grant: what the job_submit hook gave a job; the only thing plexrld believes about it. Travels as the
-// text of --plexrl-pool in spank_job_env (see doc/adr/0002). Text form, version first, fields in this
-// order, values of [A-Za-z0-9._,-]:
+// Grant: what the job_submit hook gave a job; the only thing plexrld believes about it. Travels as
+// the text of --plexrl-pool in spank_job_env (see doc/adr/0002). Text form, version first, fields
+// in this order, values of [A-Za-z0-9._,-]:
 //   v1:pool=NAME:share=N:mem=MIB:mode=lora|full|none:rank=N:slowdown=PERMILLE:models=A[,B...]
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SiteConfig: /etc/plexrl/plexrl.yaml as values. The same file is read by plexrld, the job_submit
-// plugin, the SPANK plugin and the CLI. One table of keys (config_keys.h) generates parser, dump and
-// plexrl.yaml(5). All errors of a file are reported at once, each with file:line.
+// plugin, the SPANK plugin and the CLI. One table of keys (config_keys.h) generates parser, dump
+// and plexrl.yaml(5). All errors of a file are reported at once, each with file:line.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace plexrl::config {
 
 struct ModelEntry {
-  std::string name;           // what --plexrl-model takes
-  std::string path;           // directory in Hugging Face layout, on every node of the pool
+  std::string name;  // what --plexrl-model takes
+  std::string path;  // directory in Hugging Face layout, on every node of the pool
   std::uint64_t parameters = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t layers = 0;
@@ -23,17 +23,17 @@ struct ModelEntry {
 };
 
 struct PoolEntry {
-  std::string name;           // what --plexrl-pool takes
-  std::string partition;      // Slurm partition
-  std::vector<std::string> nodes;   // Slurm host list expressions
-  std::vector<std::string> users;   // empty users and groups: everybody
+  std::string name;                // what --plexrl-pool takes
+  std::string partition;           // Slurm partition
+  std::vector<std::string> nodes;  // Slurm host list expressions
+  std::vector<std::string> users;  // empty users and groups: everybody
   std::vector<std::string> groups;
   std::vector<std::string> models;
   std::vector<std::string> train_modes;  // subset of lora, full, none
   std::uint32_t default_share = 50;      // percent of device-group time
   std::uint32_t max_share = 100;
-  std::uint64_t host_memory_mib = 0;     // host tier per node = gres/plexrl_mem
-  std::uint64_t device_memory_mib = 0;   // cpu backend: device tier; cuda: cap
+  std::uint64_t host_memory_mib = 0;    // host tier per node = gres/plexrl_mem
+  std::uint64_t device_memory_mib = 0;  // cpu backend: device tier; cuda: cap
   std::uint64_t activation_memory_mib = 0;
   std::string device = "cpu";
   std::uint32_t max_lora_rank = 64;
@@ -45,8 +45,8 @@ struct DaemonEntry {
   std::string user = "plexrl";
   std::string run_dir = "/run/plexrl";
   std::string state_dir = "/var/lib/plexrl";
-  std::string engine_program;            // empty: libexecdir
-  std::vector<std::string> admin_groups; // may read everything and administer
+  std::string engine_program;             // empty: libexecdir
+  std::vector<std::string> admin_groups;  // may read everything and administer
   std::uint32_t engine_threads = 1;
   std::uint32_t max_queued_ops_per_tenant = 256;
   std::uint32_t max_connections = 1024;
@@ -70,9 +70,10 @@ struct SiteConfig {
 };
 
 // INVALID_ARGUMENT: the text holds one "file:line: message" per line, all of them.
-[[nodiscard]] Result<SiteConfig> parse_site_config(std::string_view text, std::string_view file_name);
-// Also checks that the file and its directories cannot be written by others than root (munge's rule);
-// `trusted` false skips that, for `plexrl config check` on a file that is being written.
+[[nodiscard]] Result<SiteConfig> parse_site_config(std::string_view text,
+                                                   std::string_view file_name);
+// Also checks that the file and its directories cannot be written by others than root (munge's
+// rule); `trusted` false skips that, for `plexrl config check` on a file that is being written.
 [[nodiscard]] Result<SiteConfig> load_site_config(const std::string& path, bool trusted);
 // $PLEXRL_CONFIG when the process is not privileged, else /etc/plexrl/plexrl.yaml.
 [[nodiscard]] std::string default_config_path();

@@ -4,8 +4,8 @@
 // Pure: the same events at the same times give the same actions, in plexrld and in `plexrl sim`.
 // One op runs at a time per device group. A model is resident when it and its base are; capacity is
 // never exceeded, counting resident models, models that are being moved either way, and the KV of
-// started ops. The caller carries the actions out and reports each one's outcome as an event; it may
-// not invent outcomes. Not thread safe; owned by the loop thread.
+// started ops. The caller carries the actions out and reports each one's outcome as an event; it
+// may not invent outcomes. Not thread safe; owned by the loop thread.
 #pragma once
 
 #include <memory>
@@ -17,9 +17,11 @@
 namespace plexrl::core {
 
 struct SchedulerConfig {
-  std::uint64_t device_capacity_bytes = 0;  // for models and KV; activation memory is already taken off
-  std::string_view policy = "fifo";         // "fifo", "round-robin"
-  Duration quantum{500 * kMillisecond.ns};  // a running op is asked to yield after this while others wait
+  std::uint64_t device_capacity_bytes =
+      0;                             // for models and KV; activation memory is already taken off
+  std::string_view policy = "fifo";  // "fifo", "round-robin"
+  Duration quantum{500 *
+                   kMillisecond.ns};  // a running op is asked to yield after this while others wait
 };
 
 class Scheduler {
@@ -31,7 +33,8 @@ class Scheduler {
   // Aborts on an event that contradicts what it was told before (a broken invariant of the caller).
   [[nodiscard]] virtual Actions step(const Event& event, TimePoint now) = 0;
 
-  // Whether a model or op of this size could ever run; NO_CAPACITY says by how much it is too large.
+  // Whether a model or op of this size could ever run; NO_CAPACITY says by how much it is too
+  // large.
   [[nodiscard]] virtual Status admissible(std::uint64_t device_bytes, ModelId base) const = 0;
   [[nodiscard]] virtual WaitReason why(OpId op) const = 0;
   // Deterministic snapshot for the journal; `restore` of it continues identically.

@@ -14,7 +14,15 @@
 namespace plexrl::core {
 
 // Numbers equal wire::OpKind.
-enum class OpKind : std::uint8_t { kNone, kGenerate, kLogprobs, kForwardBackward, kOptimStep, kSave, kLoad };
+enum class OpKind : std::uint8_t {
+  kNone,
+  kGenerate,
+  kLogprobs,
+  kForwardBackward,
+  kOptimStep,
+  kSave,
+  kLoad
+};
 
 // ---- events: what happened ----------------------------------------------------------------------
 
@@ -24,11 +32,13 @@ struct ModelAdded {
   ModelId model;
   TenantId tenant;  // none for a base
   EngineId engine;
-  ModelId base;     // none for a base and for a full-parameter model
+  ModelId base;  // none for a base and for a full-parameter model
   std::uint64_t device_bytes = 0;
   std::uint32_t share_percent = 100;  // of device-group time, from the grant
 };
-struct ModelRemoved { ModelId model; };     // its queued ops are gone; a running one still finishes
+struct ModelRemoved {
+  ModelId model;
+};  // its queued ops are gone; a running one still finishes
 struct OpArrived {
   OpId op;
   ModelId model;
@@ -36,25 +46,50 @@ struct OpArrived {
   std::uint64_t device_bytes = 0;  // beyond the model's: KV cache; held from start to finish
   std::uint64_t work_tokens = 0;   // size, for the cost model
 };
-struct OpCancelled { OpId op; };            // a queued op leaves the queue; a running one is yielded
-struct OpYielded { OpId op; };              // stopped at a yield point, wants to go on
-struct OpFinished { OpId op; };             // well, badly or cancelled
-struct ModelResumed { ModelId model; };     // answer to ResumeModel
-struct ModelParked { ModelId model; };      // answer to ParkModel
-struct MoveFailed { ModelId model; bool was_resume = true; };  // model is parked (resume) or resident
-struct EngineUp { EngineId engine; };       // nothing is resident in it unless ModelResumed follows
-struct EngineDown { EngineId engine; };     // its models are not resident; its running op is queued again
-struct Tick {};                             // Actions::wakeup has come
+struct OpCancelled {
+  OpId op;
+};  // a queued op leaves the queue; a running one is yielded
+struct OpYielded {
+  OpId op;
+};  // stopped at a yield point, wants to go on
+struct OpFinished {
+  OpId op;
+};  // well, badly or cancelled
+struct ModelResumed {
+  ModelId model;
+};  // answer to ResumeModel
+struct ModelParked {
+  ModelId model;
+};  // answer to ParkModel
+struct MoveFailed {
+  ModelId model;
+  bool was_resume = true;
+};  // model is parked (resume) or resident
+struct EngineUp {
+  EngineId engine;
+};  // nothing is resident in it unless ModelResumed follows
+struct EngineDown {
+  EngineId engine;
+};               // its models are not resident; its running op is queued again
+struct Tick {};  // Actions::wakeup has come
 
 using Event = std::variant<ModelAdded, ModelRemoved, OpArrived, OpCancelled, OpYielded, OpFinished,
                            ModelResumed, ModelParked, MoveFailed, EngineUp, EngineDown, Tick>;
 
 // ---- actions: what to do now, in this order -----------------------------------------------------
 
-struct StartOp { OpId op; };                // its model is resident; also goes on with a yielded op
-struct YieldOp { OpId op; };                // ask the running op to stop at its next yield point
-struct ResumeModel { ModelId model; };      // copy in and map
-struct ParkModel { ModelId model; };        // copy out and unmap
+struct StartOp {
+  OpId op;
+};  // its model is resident; also goes on with a yielded op
+struct YieldOp {
+  OpId op;
+};  // ask the running op to stop at its next yield point
+struct ResumeModel {
+  ModelId model;
+};  // copy in and map
+struct ParkModel {
+  ModelId model;
+};  // copy out and unmap
 
 using Action = std::variant<StartOp, YieldOp, ResumeModel, ParkModel>;
 
@@ -65,7 +100,15 @@ struct Actions {
 
 // Why does an op wait? For people: `plexrl ops` and waiting clients.
 struct WaitReason {
-  enum class Kind : std::uint8_t { kNone, kRunning, kOtherTenant, kSwitch, kEngineDown, kOwnOps, kMemory };
+  enum class Kind : std::uint8_t {
+    kNone,
+    kRunning,
+    kOtherTenant,
+    kSwitch,
+    kEngineDown,
+    kOwnOps,
+    kMemory
+  };
   Kind kind = Kind::kNone;
   TenantId holder;  // kOtherTenant
 };

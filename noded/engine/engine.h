@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine: the daemon's side of one plexrl-engine, a typed asynchronous call over engine.fbs.
-// Real: process_engine (starts or re-attaches the program); fake: fake_engine (no model, deterministic
-// answers, faults on demand). One conformance suite runs on both. Loop thread only; callbacks come
-// from the loop, never from inside a call.
+// Real: process_engine (starts or re-attaches the program); fake: fake_engine (no model,
+// deterministic answers, faults on demand). One conformance suite runs on both. Loop thread only;
+// callbacks come from the loop, never from inside a call.
 #pragma once
 
 #include <functional>
@@ -21,11 +21,11 @@ namespace plexrl::engine {
 struct EngineSpec {
   EngineId id;
   std::string base_name;
-  std::string base_path;      // directory in Hugging Face layout, from the site's registry
+  std::string base_path;  // directory in Hugging Face layout, from the site's registry
   wire::TrainMode mode = wire::TrainMode::Lora;  // Lora: many adapters on one base; Full: one model
   std::uint32_t threads = 1;
   std::uint64_t activation_bytes = 0;  // cap of the activation arena
-  std::string socket_path;    // <run_dir>/engines/<id>.sock
+  std::string socket_path;             // <run_dir>/engines/<id>.sock
 };
 
 struct Reply {
@@ -38,7 +38,8 @@ class EngineListener {
  public:
   virtual ~EngineListener() = default;
   // Connected; hello tells what it already holds (everything empty for a fresh one).
-  virtual void on_engine_up(EngineId engine, const wire::EngineHelloT& hello, std::vector<UniqueFd> fds) = 0;
+  virtual void on_engine_up(EngineId engine, const wire::EngineHelloT& hello,
+                            std::vector<UniqueFd> fds) = 0;
   // Outstanding calls have failed with ENGINE_DOWN before this comes.
   virtual void on_engine_down(EngineId engine, const Status& why) = 0;
 };
@@ -51,7 +52,8 @@ class Engine {
   virtual void start() = 0;
   // fds are borrowed for the time of the call. After the peer went away: ENGINE_DOWN.
   virtual void call(wire::EngineBodyUnion request, std::vector<int> fds, ReplyHandler done) = 0;
-  // SIGKILL; on_engine_down follows. For ops that do not yield and engines that do not answer pings.
+  // SIGKILL; on_engine_down follows. For ops that do not yield and engines that do not answer
+  // pings.
   virtual void kill() = 0;
   // EngineQuit, then SIGKILL after the grace. No callback follows.
   virtual void stop(Duration grace) = 0;

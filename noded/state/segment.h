@@ -10,7 +10,15 @@
 namespace plexrl::state {
 
 // Numbers equal wire::SegmentKind.
-enum class SegmentKind : std::uint8_t { kWeights, kAdamM, kAdamV, kGradients, kSamplerWeights, kKv, kBase };
+enum class SegmentKind : std::uint8_t {
+  kWeights,
+  kAdamM,
+  kAdamV,
+  kGradients,
+  kSamplerWeights,
+  kKv,
+  kBase
+};
 
 struct SegmentSpec {
   SegmentKind kind = SegmentKind::kWeights;
@@ -30,8 +38,8 @@ struct SegmentMove {
 
 // The training position that a state has; what the manifest holds atomically with the chunks.
 struct Position {
-  std::uint64_t step = 0;         // optimizer steps applied
-  std::uint64_t version = 0;      // newest published version in the SamplerWeights segment; 0 = none
+  std::uint64_t step = 0;     // optimizer steps applied
+  std::uint64_t version = 0;  // newest published version in the SamplerWeights segment; 0 = none
   std::uint64_t applied_seq = 0;  // highest training sequence number applied
   bool gradients_pending = false;
   friend bool operator==(const Position&, const Position&) = default;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateManager: the one table of what is where. Owns the allocation of the device pool's and the host
-// pool's chunks and the manifests; plans moves, which the engine carries out, and flips manifests when
-// it reports success. Writes manifests and tenants' reservations through the StateStore before it
-// treats them as true. Loop thread only; no copying, no blocking beyond the StateStore.
+// StateManager: the one table of what is where. Owns the allocation of the device pool's and the
+// host pool's chunks and the manifests; plans moves, which the engine carries out, and flips
+// manifests when it reports success. Writes manifests and tenants' reservations through the
+// StateStore before it treats them as true. Loop thread only; no copying, no blocking beyond the
+// StateStore.
 //
 // Life of a move: plan_x() allocates and marks; exactly one of x_done() / x_failed() follows. Freed
 // chunks may be handed out again only after the done/failed call.
@@ -30,7 +31,7 @@ struct MovePlan {
   ModelId model;
   std::uint64_t epoch = 0;  // suspend, commit: the epoch that the manifest gets
   std::vector<SegmentMove> segments;
-  Position position;        // resume: what the copied state has
+  Position position;  // resume: what the copied state has
 };
 
 class StateManager {
@@ -43,12 +44,14 @@ class StateManager {
   // Frees everything of the tenant; its models must not be moving.
   virtual void close_tenant(TenantId tenant) = 0;
 
-  // Admits a model within its tenant's reservation: committed segments twice (state and shadow; once
-  // when `park_commits`), others once. NO_CAPACITY names the numbers. A base has no tenant and needs
-  // no host memory. Continues with the stored manifest when there is one.
-  [[nodiscard]] virtual Status add_model(ModelId model, TenantId tenant, std::vector<SegmentSpec> segments) = 0;
+  // Admits a model within its tenant's reservation: committed segments twice (state and shadow;
+  // once when `park_commits`), others once. NO_CAPACITY names the numbers. A base has no tenant and
+  // needs no host memory. Continues with the stored manifest when there is one.
+  [[nodiscard]] virtual Status add_model(ModelId model, TenantId tenant,
+                                         std::vector<SegmentSpec> segments) = 0;
   virtual void remove_model(ModelId model) = 0;
-  [[nodiscard]] virtual std::uint64_t device_bytes(ModelId model) const = 0;  // whole chunks, without kv
+  [[nodiscard]] virtual std::uint64_t device_bytes(
+      ModelId model) const = 0;  // whole chunks, without kv
 
   [[nodiscard]] virtual Result<MovePlan> plan_resume(ModelId model) = 0;
   virtual void resume_done(ModelId model) = 0;
@@ -68,7 +71,8 @@ class StateManager {
 
   // NOT_FOUND when clean, BUSY while another commit or move is under way.
   [[nodiscard]] virtual Result<MovePlan> plan_commit(ModelId model) = 0;
-  [[nodiscard]] virtual Status commit_done(ModelId model, std::uint64_t epoch, const Position& position) = 0;
+  [[nodiscard]] virtual Status commit_done(ModelId model, std::uint64_t epoch,
+                                           const Position& position) = 0;
   virtual void commit_failed(ModelId model) = 0;
 
   // The engine died: device chunks are free, uncommitted changes are gone, a move under way failed.
@@ -83,6 +87,7 @@ class StateManager {
   [[nodiscard]] virtual std::string table_json() const = 0;
 };
 
-[[nodiscard]] std::unique_ptr<StateManager> make_state_manager(const PoolSizes& sizes, store::StateStore& store);
+[[nodiscard]] std::unique_ptr<StateManager> make_state_manager(const PoolSizes& sizes,
+                                                               store::StateStore& store);
 
 }  // namespace plexrl::state

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// StateStore: durable facts of plexrld. sqlite (WAL, synchronous=FULL) in the daemon, memory in tests;
-// one conformance suite. Values are opaque byte strings of the caller; the store knows tables and keys.
-// A `put`, `erase` or `commit` that returned ok survives kill -9 and power loss. Loop thread only:
-// calls are short (one small row); bulk data does not belong here.
+// StateStore: durable facts of plexrld. sqlite (WAL, synchronous=FULL) in the daemon, memory in
+// tests; one conformance suite. Values are opaque byte strings of the caller; the store knows
+// tables and keys. A `put`, `erase` or `commit` that returned ok survives kill -9 and power loss.
+// Loop thread only: calls are short (one small row); bulk data does not belong here.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,11 @@ class StateStore {
   [[nodiscard]] virtual Result<std::string> get(std::string_view table, std::uint64_t key,
                                                 std::uint64_t subkey) const = 0;  // NOT_FOUND
   // All subkeys of `key` that are <= last.
-  [[nodiscard]] virtual Status erase(std::string_view table, std::uint64_t key, std::uint64_t last_subkey) = 0;
+  [[nodiscard]] virtual Status erase(std::string_view table, std::uint64_t key,
+                                     std::uint64_t last_subkey) = 0;
   // In order of (key, subkey).
-  using Visitor = std::function<void(std::uint64_t key, std::uint64_t subkey, std::string_view value)>;
+  using Visitor =
+      std::function<void(std::uint64_t key, std::uint64_t subkey, std::string_view value)>;
   [[nodiscard]] virtual Status scan(std::string_view table, const Visitor& visit) const = 0;
   // Several changes as one: begin, puts and erases, commit; rollback undoes all since begin.
   [[nodiscard]] virtual Status begin() = 0;

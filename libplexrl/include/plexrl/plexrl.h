@@ -10,13 +10,13 @@
  * Threads: a session and everything made from it may be used from any thread; calls on one session
  * are serialised inside. A plexrl_op must not be freed while another thread waits for it.
  * Ownership: strings and arrays that a call returns belong to the object they were read from and
- * live until that object is freed. Arrays that the caller passes are copied before the call returns.
- * Errors: every fallible call returns a plexrl_status and, on failure, fills `err` (may be NULL) with
- * a text that says what happened and what to do. Outputs are set only on success.
+ * live until that object is freed. Arrays that the caller passes are copied before the call
+ * returns. Errors: every fallible call returns a plexrl_status and, on failure, fills `err` (may be
+ * NULL) with a text that says what happened and what to do. Outputs are set only on success.
  * Structures that the caller fills begin with `size` = sizeof(struct), so that fields can be added.
  * Order: training operations (forward_backward, optim_step, save, load) of a model are executed
- * exactly once in the order of submission, also across a reconnect; sampling (generate, logprobs) is
- * unordered and names an immutable version of the weights.
+ * exactly once in the order of submission, also across a reconnect; sampling (generate, logprobs)
+ * is unordered and names an immutable version of the weights.
  */
 #ifndef PLEXRL_PLEXRL_H
 #define PLEXRL_PLEXRL_H
@@ -65,10 +65,11 @@ typedef struct plexrl_model plexrl_model;
 typedef struct plexrl_op plexrl_op;
 
 PLEXRL_API uint32_t plexrl_abi_version(void);
-PLEXRL_API const char* plexrl_version(void);               /* "0.1.0"; static */
+PLEXRL_API const char* plexrl_version(void);                /* "0.1.0"; static */
 PLEXRL_API const char* plexrl_status_name(plexrl_status s); /* "BUSY"; static */
 
-/* ---- session ---------------------------------------------------------------------------------- */
+/* ---- session ----------------------------------------------------------------------------------
+ */
 
 typedef struct plexrl_connect_options {
   size_t size;
@@ -79,11 +80,12 @@ typedef struct plexrl_connect_options {
 } plexrl_connect_options;
 
 /* Connects and authenticates. A lost connection (daemon restart) is re-established by itself within
- * timeout_ms per attempt; outstanding operations are submitted again under their old numbers, so that
- * nothing is executed twice. options may be NULL. Free with plexrl_disconnect. */
+ * timeout_ms per attempt; outstanding operations are submitted again under their old numbers, so
+ * that nothing is executed twice. options may be NULL. Free with plexrl_disconnect. */
 PLEXRL_API plexrl_status plexrl_connect(const plexrl_connect_options* options, plexrl_session** out,
                                         plexrl_error* err);
-/* Ends the session; outstanding sampling is cancelled, accepted training goes on. NULL is allowed. */
+/* Ends the session; outstanding sampling is cancelled, accepted training goes on. NULL is allowed.
+ */
 PLEXRL_API void plexrl_disconnect(plexrl_session* session);
 
 typedef struct plexrl_session_info {
@@ -99,7 +101,8 @@ typedef struct plexrl_session_info {
 PLEXRL_API plexrl_status plexrl_session_get_info(plexrl_session* session, plexrl_session_info* info,
                                                  plexrl_error* err);
 
-/* ---- models ----------------------------------------------------------------------------------- */
+/* ---- models -----------------------------------------------------------------------------------
+ */
 
 typedef struct plexrl_model_options {
   size_t size;
@@ -129,14 +132,16 @@ typedef struct plexrl_model_info {
 
 /* Creates the model, or attaches to it when it exists (after a requeue, or from a second process).
  * Free the handle with plexrl_model_release; the model itself lives until the job ends. */
-PLEXRL_API plexrl_status plexrl_model_create(plexrl_session* session, const plexrl_model_options* options,
+PLEXRL_API plexrl_status plexrl_model_create(plexrl_session* session,
+                                             const plexrl_model_options* options,
                                              plexrl_model** out, plexrl_error* err);
 PLEXRL_API plexrl_status plexrl_model_get_info(plexrl_model* model, plexrl_model_info* info,
                                                plexrl_error* err);
 PLEXRL_API plexrl_status plexrl_model_delete(plexrl_model* model, plexrl_error* err);
 PLEXRL_API void plexrl_model_release(plexrl_model* model);
 
-/* ---- operations: arguments -------------------------------------------------------------------- */
+/* ---- operations: arguments --------------------------------------------------------------------
+ */
 
 typedef struct plexrl_tokens {
   const int32_t* data;
@@ -161,8 +166,9 @@ typedef struct plexrl_generate_options {
   size_t stop_token_count;
 } plexrl_generate_options;
 
-/* A datum of a loss. All arrays have `count` elements; position i of tokens predicts target_tokens[i].
- * cross_entropy reads weights; importance_sampling and ppo read logprobs (the sampler's) and advantages. */
+/* A datum of a loss. All arrays have `count` elements; position i of tokens predicts
+ * target_tokens[i]. cross_entropy reads weights; importance_sampling and ppo read logprobs (the
+ * sampler's) and advantages. */
 typedef struct plexrl_datum {
   size_t count;
   const int32_t* tokens;
@@ -175,7 +181,7 @@ typedef struct plexrl_datum {
 typedef enum plexrl_loss {
   PLEXRL_LOSS_CROSS_ENTROPY = 0,       /* -sum(w * logp) */
   PLEXRL_LOSS_IMPORTANCE_SAMPLING = 1, /* -sum(exp(logp - q) * A) */
-  PLEXRL_LOSS_PPO = 2                  /* -sum(min(r * A, clip(r, low, high) * A)), r = exp(logp - q) */
+  PLEXRL_LOSS_PPO = 2 /* -sum(min(r * A, clip(r, low, high) * A)), r = exp(logp - q) */
 } plexrl_loss;
 
 typedef struct plexrl_forward_backward_options {
@@ -201,12 +207,15 @@ typedef enum plexrl_file_format {
   PLEXRL_FILE_WEIGHTS = 1     /* Hugging Face tensors (full) or PEFT adapter (lora) */
 } plexrl_file_format;
 
-/* ---- operations: submit ------------------------------------------------------------------------ */
+/* ---- operations: submit ------------------------------------------------------------------------
+ */
 
-PLEXRL_API plexrl_status plexrl_generate(plexrl_model* model, const plexrl_generate_options* options,
+PLEXRL_API plexrl_status plexrl_generate(plexrl_model* model,
+                                         const plexrl_generate_options* options, plexrl_op** out,
+                                         plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_logprobs(plexrl_model* model, uint64_t version,
+                                         const plexrl_tokens* sequences, size_t sequence_count,
                                          plexrl_op** out, plexrl_error* err);
-PLEXRL_API plexrl_status plexrl_logprobs(plexrl_model* model, uint64_t version, const plexrl_tokens* sequences,
-                                         size_t sequence_count, plexrl_op** out, plexrl_error* err);
 PLEXRL_API plexrl_status plexrl_forward_backward(plexrl_model* model,
                                                  const plexrl_forward_backward_options* options,
                                                  plexrl_op** out, plexrl_error* err);
@@ -215,27 +224,32 @@ PLEXRL_API plexrl_status plexrl_optim_step(plexrl_model* model, const plexrl_opt
 /* Publishes the weights as a new version for sampling; result: plexrl_save_result.version. */
 PLEXRL_API plexrl_status plexrl_publish(plexrl_model* model, plexrl_op** out, plexrl_error* err);
 /* Saves to the service's store of the job's user, under a name of [A-Za-z0-9._-]{1,64}. */
-PLEXRL_API plexrl_status plexrl_save(plexrl_model* model, const char* name, plexrl_op** out, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_save(plexrl_model* model, const char* name, plexrl_op** out,
+                                     plexrl_error* err);
 /* Saves to a file that the caller opened for writing. fd is duplicated. */
 PLEXRL_API plexrl_status plexrl_save_fd(plexrl_model* model, int fd, plexrl_file_format format,
                                         plexrl_op** out, plexrl_error* err);
-PLEXRL_API plexrl_status plexrl_load(plexrl_model* model, const char* name, plexrl_op** out, plexrl_error* err);
-/* Loads a PLEXRL_FILE_CHECKPOINT that the caller opened for reading; with_optimizer 0: weights only. */
-PLEXRL_API plexrl_status plexrl_load_fd(plexrl_model* model, int fd, int with_optimizer, plexrl_op** out,
-                                        plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_load(plexrl_model* model, const char* name, plexrl_op** out,
+                                     plexrl_error* err);
+/* Loads a PLEXRL_FILE_CHECKPOINT that the caller opened for reading; with_optimizer 0: weights
+ * only. */
+PLEXRL_API plexrl_status plexrl_load_fd(plexrl_model* model, int fd, int with_optimizer,
+                                        plexrl_op** out, plexrl_error* err);
 
-/* ---- operations: wait and read ----------------------------------------------------------------- */
+/* ---- operations: wait and read -----------------------------------------------------------------
+ */
 
 /* Does not block. *done = 1 when the operation ended (well or not). */
 PLEXRL_API plexrl_status plexrl_op_poll(plexrl_op* op, int* done, plexrl_error* err);
-/* Blocks until the end; timeout_ms < 0: no deadline. TIMEOUT leaves the operation running. Returns the
- * operation's own status otherwise. */
+/* Blocks until the end; timeout_ms < 0: no deadline. TIMEOUT leaves the operation running. Returns
+ * the operation's own status otherwise. */
 PLEXRL_API plexrl_status plexrl_op_wait(plexrl_op* op, int64_t timeout_ms, plexrl_error* err);
-/* Asks to cancel; the operation then ends as CANCELLED unless it was faster. A training operation can
- * be cancelled only while it is queued. */
+/* Asks to cancel; the operation then ends as CANCELLED unless it was faster. A training operation
+ * can be cancelled only while it is queued. */
 PLEXRL_API plexrl_status plexrl_op_cancel(plexrl_op* op, plexrl_error* err);
 /* Why does it wait? One sentence from the daemon into text (terminated, at most capacity bytes). */
-PLEXRL_API plexrl_status plexrl_op_explain(plexrl_op* op, char* text, size_t capacity, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_op_explain(plexrl_op* op, char* text, size_t capacity,
+                                           plexrl_error* err);
 PLEXRL_API void plexrl_op_free(plexrl_op* op);
 
 typedef struct plexrl_timing {
@@ -245,7 +259,8 @@ typedef struct plexrl_timing {
   uint64_t switch_ns;        /* waited for its own model to become resident */
   uint64_t run_ns;           /* computing */
 } plexrl_timing;
-PLEXRL_API plexrl_status plexrl_op_get_timing(plexrl_op* op, plexrl_timing* timing, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_op_get_timing(plexrl_op* op, plexrl_timing* timing,
+                                              plexrl_error* err);
 
 typedef struct plexrl_sequence {
   const int32_t* tokens; /* new tokens; the stop token is the last one when finish_stop is 1 */
@@ -258,8 +273,8 @@ typedef struct plexrl_sequence {
 PLEXRL_API plexrl_status plexrl_op_get_sequences(plexrl_op* op, const plexrl_sequence** sequences,
                                                  size_t* count, plexrl_error* err);
 /* Rows of logprobs (count - 1 values each) and of forward_backward (one value per position). */
-PLEXRL_API plexrl_status plexrl_op_get_rows(plexrl_op* op, const plexrl_floats** rows, size_t* count,
-                                            plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_op_get_rows(plexrl_op* op, const plexrl_floats** rows,
+                                            size_t* count, plexrl_error* err);
 
 typedef struct plexrl_train_result {
   size_t size;
@@ -288,12 +303,13 @@ typedef struct plexrl_save_result {
 PLEXRL_API plexrl_status plexrl_op_get_save_result(plexrl_op* op, plexrl_save_result* result,
                                                    plexrl_error* err);
 
-/* ---- service ----------------------------------------------------------------------------------- */
+/* ---- service -----------------------------------------------------------------------------------
+ */
 
-/* "status", "jobs", "ops", "report" (with job_id), "metrics": one JSON document. What is shown depends
- * on the caller's uid. Free *json with plexrl_string_free. */
-PLEXRL_API plexrl_status plexrl_query(plexrl_session* session, const char* kind, uint32_t job_id, char** json,
-                                      plexrl_error* err);
+/* "status", "jobs", "ops", "report" (with job_id), "metrics": one JSON document. What is shown
+ * depends on the caller's uid. Free *json with plexrl_string_free. */
+PLEXRL_API plexrl_status plexrl_query(plexrl_session* session, const char* kind, uint32_t job_id,
+                                      char** json, plexrl_error* err);
 PLEXRL_API void plexrl_string_free(char* string);
 
 #ifdef __cplusplus
