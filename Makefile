@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin front: installs what is missing, bootstraps, configures out of tree in build/ and goes on there.
-#   make  deps  check  check-interop  demo  bench  soak  lint  install  clean
+#   make  deps  check  check-interop  demo  bench  soak  lint  sanitize  install  clean
 # CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2.
 BUILD ?= build
 JOBS ?= 2
 CONFIGURE_FLAGS ?=
 SHELL := /bin/bash
 
-.PHONY: all deps check check-interop demo bench soak lint install clean distclean
+.PHONY: all deps check check-interop demo bench soak lint sanitize install clean distclean
 all: $(BUILD)/Makefile
 	@$(MAKE) --no-print-directory -C $(BUILD) -j$(JOBS) all
 
@@ -51,6 +51,11 @@ lint:
 	@scripts/install-deps build test slurm lint
 	@$(MAKE) --no-print-directory programs
 	@scripts/lint $(BUILD)
+
+# unit tests of the code without LibTorch under AddressSanitizer, UBSan and ThreadSanitizer
+sanitize:
+	@scripts/install-deps build test
+	@scripts/check-sanitized
 
 install: all
 	@$(MAKE) --no-print-directory -C $(BUILD) install
