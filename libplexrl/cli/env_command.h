@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plexrl env`: the PLEXRL_* variables of this job, for a shell: eval "$(plexrl env)".
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/command.h"
+
+namespace plexrl::cli {
+
+using EnvPairs = std::vector<std::pair<std::string, std::string>>;
+
+// All PLEXRL_* pairs of an environment block, in the order of their names.
+[[nodiscard]] EnvPairs plexrl_pairs(const char* const* environment);
+// "export NAME='value'" lines that every POSIX shell reads back as the same bytes.
+[[nodiscard]] std::string shell_exports(const EnvPairs& pairs);
+
+void add_env(CLI::App& app, Run& chosen);
+
+}  // namespace plexrl::cli

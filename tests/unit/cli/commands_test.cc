@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/commands.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "config.h"
+
+namespace plexrl::cli {
+namespace {
+
+struct Outcome {
+  int exit_status;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "plexrl");
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int exit_status = run_program(static_cast<int>(arguments.size()), arguments.data());
+  std::string out = testing::internal::GetCapturedStdout();
+  return {exit_status, out, testing::internal::GetCapturedStderr()};
+}
+
+TEST(Program, WithoutACommandIsUsage) {
+  const Outcome outcome = run({});
+  EXPECT_EQ(outcome.exit_status, kExitUsage);
+  EXPECT_NE(outcome.err.find("subcommand"), std::string::npos);
+}
+
+TEST(Program, UnknownCommandAndOptionAreUsage) {
+  EXPECT_EQ(run({"frobnicate"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"env", "--no-such-option"}).exit_status, kExitUsage);
+}
+
+TEST(Program, HelpAndVersionSucceedOnStdout) {
+  EXPECT_EQ(run({"--version"}).out, "plexrl " PACKAGE_VERSION "\n");
+  const Outcome help = run({"--help"});
+  EXPECT_EQ(help.exit_status, kExitOk);
+  EXPECT_NE(help.out.find("env"), std::string::npos);
+  EXPECT_TRUE(help.err.empty());
+}
+
+TEST(Program, EnvOutsideAJobFailsAndSaysWhatToDo) {
+  unsetenv("PLEXRL_SOCKET");
+  const Outcome outcome = run({"env", "--json"});
+  EXPECT_EQ(outcome.exit_status, kExitFailed);
+  EXPECT_TRUE(outcome.out.empty());
+  EXPECT_NE(outcome.err.find("--plexrl-pool"), std::string::npos);
+}
+
+TEST(Program, EnvInsideAJobPrintsOneJsonDocument) {
+  setenv("PLEXRL_SOCKET", "/run/plexrl/plexrld.sock", 1);
+  const Outcome outcome = run({"env", "--json"});
+  unsetenv("PLEXRL_SOCKET");
+  EXPECT_EQ(outcome.exit_status, kExitOk);
+  EXPECT_NE(outcome.out.find("\"PLEXRL_SOCKET\": \"/run/plexrl/plexrld.sock\""), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plexrl::cli
