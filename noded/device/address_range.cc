@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/address_range.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+
+namespace plexrl::device {
+namespace {
+
+void* map_nothing(void* at, std::size_t bytes, int flags) {
+  return ::mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+}
+
+}  // namespace
+
+AddressRange::~AddressRange() {
+  if (data_ != nullptr) ::munmap(data_, bytes_);
+}
+
+Result<AddressRange> AddressRange::reserve(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  if (bytes == 0 || bytes > std::numeric_limits<std::size_t>::max() - page)
+    return error(Code::INVALID_ARGUMENT, "cannot reserve %zu bytes of address space", bytes);
+  const std::size_t rounded = (bytes + page - 1) / page * page;
+  void* const at = map_nothing(nullptr, rounded, 0);
+  if (at == MAP_FAILED)
+    return errno_error(Code::NO_CAPACITY, errno, "reserve %zu bytes of address space", rounded);
+  AddressRange range;
+  range.data_ = static_cast<std::byte*>(at);
+  range.bytes_ = rounded;
+  return range;
+}
+
+Status AddressRange::map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access) {
+  if (at > bytes_ || bytes > bytes_ - at)
+    return error(Code::INVALID_ARGUMENT, "%zu bytes at %zu do not fit in %zu reserved bytes", bytes,
+                 at, bytes_);
+  const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
+  const void* const got =
+      ::mmap(data_ + at, bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, offset);
+  if (got == MAP_FAILED)
+    return errno_error(Code::NO_CAPACITY, errno, "map %zu bytes of the pool", bytes);
+  return {};
+}
+
+Status AddressRange::clear() {
+  if (bytes_ != 0 && map_nothing(data_, bytes_, MAP_FIXED) == MAP_FAILED)
+    return errno_error(Code::IO, errno, "unmap %zu bytes of the pool", bytes_);
+  return {};
+}
+
+}  // namespace plexrl::device

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// AddressRange: address space that stays ours while memory comes and goes. Pages without memory are
+// PROT_NONE, so a use of them faults instead of reading something else. Sole owner; one thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <utility>
+
+#include "base/result.h"
+
+namespace plexrl::device {
+
+class AddressRange {
+ public:
+  enum class Access : bool { kRead, kReadWrite };
+
+  AddressRange() noexcept = default;
+  AddressRange(AddressRange&& other) noexcept { *this = std::move(other); }
+  AddressRange& operator=(AddressRange&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  AddressRange(const AddressRange&) = delete;
+  AddressRange& operator=(const AddressRange&) = delete;
+  ~AddressRange();
+
+  // bytes > 0, rounded up to whole pages. NO_CAPACITY when the address space does not suffice.
+  [[nodiscard]] static Result<AddressRange> reserve(std::size_t bytes);
+
+  // Shares bytes of `fd` from `offset` into [at, at + bytes), page tables filled. All multiples of
+  // the page size and inside the range.
+  [[nodiscard]] Status map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access);
+  // The whole range is without memory again; the address space is kept.
+  [[nodiscard]] Status clear();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace plexrl::device

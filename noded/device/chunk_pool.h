@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chunk pool is a sealed memfd: an array of equal chunks. plexrld makes two of them (device tier
+// of the cpu backend, host tier) with create_cpu_pool and passes the descriptors to engines.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "device/device_backend.h"
+
+namespace plexrl::device {
+
+// What a receiver of a pool descriptor checks before it maps anything: the size is that of
+// chunk_count chunks and can never change (seals SHRINK and GROW), so no access can raise SIGBUS.
+[[nodiscard]] Status check_pool(int fd, std::size_t chunk_bytes, std::size_t chunk_count);
+
+// INVALID_ARGUMENT when a chunk is not below chunk_count.
+[[nodiscard]] Status check_chunks(std::span<const ChunkIndex> chunks, std::size_t chunk_count);
+
+// Chunks that lie behind each other in the pool and in the list; one mapping call serves them all.
+struct ChunkRun {
+  std::size_t at = 0;  // index in the list
+  ChunkIndex first = 0;
+  std::size_t count = 0;
+};
+// The run that begins at list position `at`, which must be inside the list.
+[[nodiscard]] ChunkRun run_at(std::span<const ChunkIndex> chunks, std::size_t at) noexcept;
+
+}  // namespace plexrl::device

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// CpuBackend: the device tier in host memory, a pre-faulted memfd pool that is remapped and never
+// released (measured: 9.3 GB/s into remapped memory, 1.7 GB/s into memory that must be refaulted).
+// A chunk can be mapped in one reservation of this process at a time. The backend outlives its
+// reservations.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/address_range.h"
+#include "device/chunk_pool.h"
+#include "device/device_backend.h"
+#include "device/stream_copy.h"
+
+namespace plexrl::device {
+
+class CpuReservation;
+
+class CpuBackend : public DeviceBackend {
+ public:
+  // The pool must have passed check_pool.
+  CpuBackend(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count);
+
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept override { return chunk_bytes_; }
+  [[nodiscard]] std::size_t chunk_count() const noexcept override { return used_.size(); }
+  [[nodiscard]] Result<std::unique_ptr<Reservation>> reserve(std::size_t bytes) override;
+  [[nodiscard]] Status map(Reservation& where, std::span<const ChunkIndex> chunks) override;
+  [[nodiscard]] Status unmap(Reservation& where) override;
+  [[nodiscard]] Status copy_in(std::byte* device, const std::byte* host,
+                               std::size_t bytes) override;
+  [[nodiscard]] Status copy_out(std::byte* host, const std::byte* device,
+                                std::size_t bytes) override;
+  [[nodiscard]] Status zero(std::byte* device, std::size_t bytes) override;
+
+ protected:
+  // One mapping call. A fake overrides it to fail on demand, so that the rollback is this class's.
+  [[nodiscard]] virtual Status map_run(AddressRange& range, const ChunkRun& run);
+
+ private:
+  friend class CpuReservation;
+  [[nodiscard]] Status claim(std::span<const ChunkIndex> chunks);
+  void release(std::span<const ChunkIndex> chunks);
+  [[nodiscard]] Status map_all(AddressRange& range, std::span<const ChunkIndex> chunks);
+
+  UniqueFd pool_;
+  std::size_t chunk_bytes_;
+  CopyPath path_ = best_copy_path();
+  std::mutex mutex_;
+  std::vector<bool> used_;  // guarded by mutex_
+};
+
+}  // namespace plexrl::device

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// HostPool: the engine's view of plexrld's host tier. Only the chunks of the tenant that is being
+// moved are mapped, and only for the time of the move. Any thread.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+#include "device/address_range.h"
+#include "device/chunk_pool.h"
+
+namespace plexrl::device {
+
+class HostPool {
+ public:
+  [[nodiscard]] static Result<HostPool> open(UniqueFd pool, std::size_t chunk_bytes,
+                                             std::size_t chunk_count);
+
+  // chunks[i] at data() + i * chunk_bytes(); unmapped when the range is destroyed.
+  [[nodiscard]] Result<AddressRange> map(std::span<const ChunkIndex> chunks,
+                                         AddressRange::Access access) const;
+  [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
+  [[nodiscard]] std::size_t chunk_count() const noexcept { return chunk_count_; }
+  [[nodiscard]] int fd() const noexcept { return pool_.get(); }  // borrowed
+
+ private:
+  HostPool(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count) noexcept
+      : pool_(std::move(pool)), chunk_bytes_(chunk_bytes), chunk_count_(chunk_count) {}
+
+  UniqueFd pool_;
+  std::size_t chunk_bytes_;
+  std::size_t chunk_count_;
+};
+
+}  // namespace plexrl::device
