@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "base/result.h"
@@ -26,15 +27,20 @@ struct SchedulerConfig {
 
 class Scheduler {
  public:
-  // INVALID_ARGUMENT for an unknown policy.
+  // INVALID_ARGUMENT for an unknown policy, no capacity or no quantum.
   [[nodiscard]] static Result<std::unique_ptr<Scheduler>> create(const SchedulerConfig& config);
+  // Continues exactly where `snapshot` was taken. CORRUPT when it is damaged or contradicts itself,
+  // INVALID_ARGUMENT when it was taken under another policy.
+  [[nodiscard]] static Result<std::unique_ptr<Scheduler>> restore(const SchedulerConfig& config,
+                                                                  std::string_view snapshot);
   virtual ~Scheduler() = default;
 
   // Aborts on an event that contradicts what it was told before (a broken invariant of the caller).
   [[nodiscard]] virtual Actions step(const Event& event, TimePoint now) = 0;
 
-  // Whether a model or op of this size could ever run; NO_CAPACITY says by how much it is too
-  // large.
+  // Whether a model or op of this size could ever run beside `base` (none: without a base);
+  // NO_CAPACITY says by how much it is too large. For an op pass the model's bytes plus its own.
+  // Ask before an op arrives: one that is too large is never started and why() says kMemory.
   [[nodiscard]] virtual Status admissible(std::uint64_t device_bytes, ModelId base) const = 0;
   [[nodiscard]] virtual WaitReason why(OpId op) const = 0;
   // Deterministic snapshot for the journal; `restore` of it continues identically.

@@ -36,9 +36,14 @@ struct ModelAdded {
   std::uint64_t device_bytes = 0;
   std::uint32_t share_percent = 100;  // of device-group time, from the grant
 };
+// Its queued ops are gone; a running one still finishes. Then ParkModel is asked for when the model
+// is on the device (the caller forgets it instead of saving it); with ModelParked it is gone. A
+// base goes after its adapters.
 struct ModelRemoved {
   ModelId model;
-};  // its queued ops are gone; a running one still finishes
+};
+// Ops of one model and class (training; logprobs; generate) run in the order of arrival. At most
+// one generate of a model is started and unfinished, so a model has the KV of one op.
 struct OpArrived {
   OpId op;
   ModelId model;
@@ -46,28 +51,34 @@ struct OpArrived {
   std::uint64_t device_bytes = 0;  // beyond the model's: KV cache; held from start to finish
   std::uint64_t work_tokens = 0;   // size, for the cost model
 };
+// A queued or yielded op is gone; its KV is free before the actions of this step are carried out. A
+// running generate or logprobs is asked to yield, and OpYielded or OpFinished ends it. A running
+// training op goes on to its end.
 struct OpCancelled {
   OpId op;
-};  // a queued op leaves the queue; a running one is yielded
+};
 struct OpYielded {
   OpId op;
 };  // stopped at a yield point, wants to go on
 struct OpFinished {
   OpId op;
 };  // well, badly or cancelled
+// Answer to ResumeModel; unasked: a model that a re-attached engine still holds. Tell those before
+// EngineUp, so that nothing is moved needlessly.
 struct ModelResumed {
   ModelId model;
-};  // answer to ResumeModel
+};
 struct ModelParked {
   ModelId model;
 };  // answer to ParkModel
+// The model is parked (resume) or still resident (park). Tried again after a growing pause.
 struct MoveFailed {
   ModelId model;
   bool was_resume = true;
-};  // model is parked (resume) or resident
+};
 struct EngineUp {
   EngineId engine;
-};  // nothing is resident in it unless ModelResumed follows
+};  // an engine is down until then
 struct EngineDown {
   EngineId engine;
 };               // its models are not resident; its running op is queued again

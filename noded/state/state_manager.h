@@ -48,7 +48,8 @@ class StateManager {
   // once when `park_commits`), others once. NO_CAPACITY names the numbers. A base has no tenant and
   // needs no host memory. Continues with the stored manifest when there is one.
   [[nodiscard]] virtual Status add_model(ModelId model, TenantId tenant,
-                                         std::vector<SegmentSpec> segments) = 0;
+                                         std::vector<SegmentSpec> segments,
+                                         bool park_commits = false) = 0;
   virtual void remove_model(ModelId model) = 0;
   [[nodiscard]] virtual std::uint64_t device_bytes(
       ModelId model) const = 0;  // whole chunks, without kv
