@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelState: one model over memory that somebody else maps. Plain data: no tensor outlives an op,
+// so the memory may be unmapped between ops (and, for a yielded op, between its steps) as long as
+// it comes back at the same addresses. One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine_torch/arena_layout.h"
+
+namespace plexrl::model {
+
+// Each span has exactly ModelLayout::trainable.elements (`base`: full.elements), 64-byte aligned.
+// A span is empty when the model has no such segment.
+struct ModelMemory {
+  std::span<float> weights;
+  std::span<float> adam_m;
+  std::span<float> adam_v;
+  std::span<float> gradients;
+  std::span<float> sampler;     // copy of weights at the last publish
+  std::span<const float> base;  // Lora and None: weights of model 0; shared, never written by ops
+};
+
+struct ModelState {
+  const ModelLayout* layout = nullptr;  // outlives the state
+  ModelMemory memory;
+  std::uint64_t step = 0;             // optimizer steps applied
+  std::uint64_t sampler_version = 0;  // what `sampler` holds; 0 = nothing yet
+  bool gradients_pending = false;     // `gradients` is not all zero by intent
+};
+
+// Spans of the right size for the mode? INTERNAL otherwise; for the engine's own use after mapping.
+[[nodiscard]] Status check_memory(const ModelState& state);
+
+// Fills weights by the counter-based generator: the same (layout, seed) gives the same bits
+// everywhere. `weights` has layout.elements; gaps are zeroed. normal_std is for kNormal; adapters
+// do not use it.
+void initialise(const ArenaLayout& layout, std::int64_t layers, std::uint64_t seed,
+                double normal_std, std::span<float> weights);
+
+}  // namespace plexrl::model

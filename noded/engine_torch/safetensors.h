@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Safetensors on a file descriptor: 8-byte little-endian header length, JSON header padded with
+// spaces to a multiple of 8, then data; data_offsets count from the header's end.
+// Reads with pread and writes with pwrite at absolute offsets; never maps a foreign file, so a file
+// that shrinks meanwhile is an error, not a signal. The header is bounded and checked in full
+// before any data is read: ranges inside the file, no overlap, dtype and shape agree with the size,
+// no name twice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace plexrl::model {
+
+enum class DType : std::uint8_t { kF32, kF16, kBF16, kU64 };
+[[nodiscard]] std::string_view dtype_name(DType type) noexcept;
+[[nodiscard]] std::size_t dtype_bytes(DType type) noexcept;
+
+struct StoredTensor {
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;  // absolute file offset
+  std::uint64_t bytes = 0;
+};
+
+inline constexpr std::uint64_t kMaxSafetensorsHeader = 16ULL << 20;
+
+class SafetensorsFile {
+ public:
+  // The fd is borrowed and must stay open. CORRUPT: truncated, overlapping, contradictory, twice
+  // the same name; UNSUPPORTED: a dtype other than DType; IO: what the system said.
+  [[nodiscard]] static Result<SafetensorsFile> open(int fd);
+
+  [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const noexcept {
+    return tensors_;
+  }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept {
+    return metadata_;
+  }
+
+  // NOT_FOUND, INVALID_ARGUMENT (shape), UNSUPPORTED (dtype) name the tensor. F16 and BF16 are
+  // converted. out.size() must be the product of shape.
+  [[nodiscard]] Status check(const std::string& name, std::span<const std::int64_t> shape) const;
+  [[nodiscard]] Status read_f32(const std::string& name, std::span<const std::int64_t> shape,
+                                std::span<float> out) const;
+  [[nodiscard]] Result<std::uint64_t> read_u64(const std::string& name) const;
+
+ private:
+  int fd_ = -1;
+  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+struct TensorToWrite {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  const void* data = nullptr;  // contiguous, little-endian; borrowed
+  std::uint64_t bytes = 0;
+};
+// Writes from offset 0 and truncates the file to what it wrote; returns that size. Does not sync.
+[[nodiscard]] Result<std::uint64_t> write_safetensors(
+    int fd, std::span<const TensorToWrite> tensors,
+    const std::map<std::string, std::string>& metadata);
+
+}  // namespace plexrl::model
