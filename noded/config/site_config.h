@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -19,6 +20,8 @@ struct ModelEntry {
   std::uint32_t hidden_size = 0;
   std::uint32_t layers = 0;
   std::uint32_t intermediate_size = 0;  // with hidden_size and layers: size of an adapter
+  std::uint32_t attention_size = 0;     // heads x head size; 0: as hidden_size
+  std::uint32_t kv_size = 0;            // key/value heads x head size; 0: as attention_size
   std::uint32_t bytes_per_parameter = 4;
 };
 
@@ -33,6 +36,7 @@ struct PoolEntry {
   std::uint32_t default_share = 50;      // percent of device-group time
   std::uint32_t max_share = 100;
   std::uint64_t host_memory_mib = 0;    // host tier per node = gres/plexrl_mem
+  std::uint64_t kv_host_mib = 64;       // of each grant: KV cache of preempted rollouts
   std::uint64_t device_memory_mib = 0;  // cpu backend: device tier; cuda: cap
   std::uint64_t activation_memory_mib = 0;
   std::string device = "cpu";
