@@ -24,14 +24,15 @@ class StateStore {
                                    std::string_view value) = 0;
   [[nodiscard]] virtual Result<std::string> get(std::string_view table, std::uint64_t key,
                                                 std::uint64_t subkey) const = 0;  // NOT_FOUND
-  // All subkeys of `key` that are <= last.
+  // All subkeys of `key` that are <= last; none is fine.
   [[nodiscard]] virtual Status erase(std::string_view table, std::uint64_t key,
                                      std::uint64_t last_subkey) = 0;
   // In order of (key, subkey).
   using Visitor =
       std::function<void(std::uint64_t key, std::uint64_t subkey, std::string_view value)>;
   [[nodiscard]] virtual Status scan(std::string_view table, const Visitor& visit) const = 0;
-  // Several changes as one: begin, puts and erases, commit; rollback undoes all since begin.
+  // Several changes as one: begin, puts and erases, commit; rollback undoes all since begin. After
+  // a change that failed, commit fails too. A commit that failed has rolled back. Does not nest.
   [[nodiscard]] virtual Status begin() = 0;
   [[nodiscard]] virtual Status commit() = 0;
   virtual void rollback() = 0;
