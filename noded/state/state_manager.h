@@ -88,7 +88,11 @@ class StateManager {
   [[nodiscard]] virtual std::string table_json() const = 0;
 };
 
-[[nodiscard]] std::unique_ptr<StateManager> make_state_manager(const PoolSizes& sizes,
-                                                               store::StateStore& store);
+// Reads the stored manifests; their chunks are taken from the start, so that nobody gets them
+// before their models are added again. `host_pool_is_new`: the host pool does not hold what the
+// manifests say (no engine gave it back); they are erased. IO, CORRUPT: the store cannot be read.
+[[nodiscard]] Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
+                                                                       store::StateStore& store,
+                                                                       bool host_pool_is_new);
 
 }  // namespace plexrl::state
