@@ -1,0 +1,145 @@
+# shellcheck shell=bash disable=SC2154  # variables are those of scripts/lab
+# SPDX-License-Identifier: Apache-2.0
+# Programs, plugins and configuration files of the lab's folder.
+
+slurm_plugin_dir=${SLURM_PLUGIN_DIR:-/usr/lib/$(uname -m)-linux-gnu/slurm-wlm}
+controller_port=6817
+
+check_programs() {
+  local program
+  for program in slurmctld slurmd munged sbatch ip nsenter setpriv unshare; do
+    command -v "$program" >/dev/null || die "$program is missing: run 'scripts/install-deps slurm'"
+  done
+  [ "$accounting" = 0 ] || command -v slurmdbd mariadbd >/dev/null ||
+    die "slurmdbd or mariadbd is missing: run 'scripts/install-deps accounting'"
+  [ -d "$slurm_plugin_dir" ] || die "no Slurm plugins in $slurm_plugin_dir: set SLURM_PLUGIN_DIR"
+}
+
+# built NAME: where the build left the real file (libtool hides programs and modules in .libs).
+built() {
+  local file
+  for file in "$build/.libs/$1" "$build"/*/.libs/"$1" "$build/$1"; do
+    [ -f "$file" ] && { echo "$file"; return; }
+  done
+  die "$1 is not in $build: run 'make' first, or set PLEXRL_BUILD"
+}
+
+# Copies, so that users need no access to the build folder and a rebuild does not change a running lab.
+stage_programs() {
+  [ "$use_plugins" = 1 ] || return 0
+  local name file
+  install -d -m 755 "$lab/bin" "$lab/lib"
+  for name in spank_plexrl.so job_submit_plexrl.so; do
+    file=$(built "$name")
+    install -m 755 "$file" "$lab/lib/$name"
+  done
+  for file in "$build"/.libs/libplexrl.so*; do
+    [ -f "$file" ] && install -m 755 "$file" "$lab/lib/"
+  done
+  for name in plexrl plexrld plexrl-engine; do
+    file=$(built "$name")
+    install -m 755 "$file" "$lab/bin/$name"
+  done
+  return 0
+}
+
+slurm_conf() {
+  local node
+  cat <<TEXT
+ClusterName=lab
+SlurmUser=slurm
+SlurmctldHost=ctl(10.77.0.1)
+SlurmctldPort=$controller_port
+SlurmdPort=6818
+AuthType=auth/munge
+AuthInfo=socket=$lab/munge/munge.socket
+CredType=cred/munge
+StateSaveLocation=$lab/state
+SlurmctldPidFile=$lab/state/slurmctld.pid
+SlurmctldLogFile=$logs/slurmctld.log
+SlurmdSpoolDir=$lab/spool/%n
+SlurmdPidFile=$lab/spool/%n.pid
+SlurmdLogFile=$logs/slurmd.%n.log
+SlurmctldDebug=debug
+SlurmdDebug=debug2
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
+SchedulerType=sched/backfill
+SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1,sched_interval=5
+ReturnToService=2
+SlurmctldTimeout=30
+SlurmdTimeout=30
+KillWait=2
+MinJobAge=3600
+SlurmdParameters=config_overrides
+PartitionName=plain Nodes=ALL Default=YES State=UP
+TEXT
+  for node in $(node_names); do
+    echo "NodeName=$node NodeAddr=$(node_address "$node") CPUs=8 CoresPerSocket=8 RealMemory=16000$(node_gres "$node")"
+  done
+  [ "$use_plugins" = 0 ] || pool_lines
+  [ "$accounting" = 0 ] || cat <<TEXT
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort=6819
+AccountingStoragePass=$lab/munge/munge.socket
+AccountingStoreFlags=job_comment
+TEXT
+}
+
+write_slurm_config() {
+  if [ "$use_plugins" = 1 ]; then write_site_config; fi
+  slurm_conf >"$lab/etc/slurm.conf"
+  [ "$accounting" = 0 ] || write_slurmdbd_conf
+}
+
+write_slurmdbd_conf() {
+  cat >"$lab/etc/slurmdbd.conf" <<TEXT
+AuthType=auth/munge
+AuthInfo=socket=$lab/munge/munge.socket
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort=6819
+SlurmUser=slurm
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=lab
+StorageLoc=slurm_acct_db
+LogFile=$logs/slurmdbd.log
+PidFile=$lab/state/slurmdbd.pid
+TEXT
+  chown slurm: "$lab/etc/slurmdbd.conf"
+  chmod 600 "$lab/etc/slurmdbd.conf"
+}
+
+# ---- the part that a site takes from `plexrl config slurm` -----------------------------------------
+
+node_gres() { [ "$use_plugins" = 0 ] || echo " Gres=plexrl:100,plexrl_mem:1024"; }
+pool_lines() {
+  cat <<TEXT
+PluginDir=$slurm_plugin_dir:$lab/lib
+GresTypes=plexrl,plexrl_mem
+PrologFlags=Alloc
+JobSubmitPlugins=plexrl
+PlugStackConfig=$lab/etc/plugstack.conf
+PartitionName=plexrl Nodes=ALL State=UP OverSubscribe=NO
+TEXT
+}
+
+write_site_config() {
+  local model=$lab/models/tiny
+  sed -e "s|@LAB@|$lab|g" -e "s|@NODES@|node[1-$nodes]|g" -e "s|@MODEL@|$model|g" \
+    "${site_file:-$here/lab.d/site.yaml}" >"$lab/etc/plexrl.yaml"
+  grep -q "$model" "$lab/etc/plexrl.yaml" || return 0
+  install -d -m 755 "$lab/models"
+  "$lab/bin/plexrl-engine" --init-model "$model" --config "$here/lab.d/model.json" --seed 1 >"$logs/init-model.out" 2>&1 ||
+    die "cannot make a model: $logs/init-model.out"
+  chmod -R a+rX "$lab/models"
+}
