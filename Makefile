@@ -14,7 +14,7 @@ all: $(BUILD)/Makefile
 deps:
 	@scripts/install-deps build test slurm lint
 
-configure: configure.ac Makefile.am m4/plexrl.m4 VERSION $(shell find libplexrl noded spank_plugin man -name Makefile.inc)
+configure: configure.ac Makefile.am m4/plexrl.m4 VERSION $(shell find libplexrl noded spank_plugin man scripts -name Makefile.inc)
 	@scripts/install-deps build
 	@autoreconf --install --force >/dev/null
 
