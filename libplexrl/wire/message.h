@@ -46,6 +46,13 @@ template <class BodyT>
   return m;
 }
 
+// The body as a BodyT, null when it is something else. OpArgs and OpValue: their own As functions.
+template <class BodyT>
+[[nodiscard]] BodyT* body_as(BodyUnion& body) {
+  const bool same = body.type == BodyUnionTraits<BodyT>::enum_value;
+  return same ? static_cast<BodyT*>(body.value) : nullptr;
+}
+
 [[nodiscard]] FailureT to_failure(const Status& status, std::uint32_t retry_after_ms = 0);
 // Never ok: a failure that says OK becomes PROTOCOL.
 [[nodiscard]] Status from_failure(const FailureT& failure);
