@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/device_scheduler.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/check.h"
+
+namespace plexrl::core {
+namespace {
+
+// Dispatching an op costs the device about this much, whatever the op reports; it also keeps a
+// stream of empty ops from holding its turn for ever.
+constexpr Duration kMinimumCharge{100'000};
+
+bool preemptible(OpKind kind) { return kind == OpKind::kGenerate; }
+bool repeatable(OpKind kind) { return kind == OpKind::kGenerate || kind == OpKind::kLogprobs; }
+
+}  // namespace
+
+Result<std::unique_ptr<Scheduler>> Scheduler::create(const SchedulerConfig& config) {
+  if (config.device_capacity_bytes == 0)
+    return error(Code::INVALID_ARGUMENT, "scheduler: the device has no capacity");
+  if (config.quantum.ns <= 0)
+    return error(Code::INVALID_ARGUMENT, "scheduler: the quantum must be more than 0");
+  auto policy = make_policy(config.policy, config.quantum);
+  if (policy == nullptr)
+    return error(Code::INVALID_ARGUMENT,
+                 "scheduler: policy '%s' is not known; use fifo or round-robin",
+                 std::string(config.policy).c_str());
+  return std::unique_ptr<Scheduler>(std::make_unique<DeviceScheduler>(config, std::move(policy)));
+}
+
+DeviceScheduler::DeviceScheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy)
+    : config_(config),
+      policy_name_(config.policy),
+      policy_(std::move(policy)),
+      ops_(*policy_),
+      models_(config.device_capacity_bytes) {
+  config_.policy = policy_name_;
+}
+
+Actions DeviceScheduler::step(const Event& event, TimePoint now) {
+  now_ = std::max(now_, now);
+  out_ = {};
+  if (running_) charge(now_);
+  std::visit([this](const auto& what) { on(what); }, event);
+  decide();
+  return std::move(out_);
+}
+
+Status DeviceScheduler::admissible(std::uint64_t device_bytes, ModelId base) const {
+  const ModelEntry* entry = base ? models_.find(base) : nullptr;
+  const std::uint64_t base_bytes = entry != nullptr ? entry->device_bytes : 0;
+  const std::uint64_t capacity = models_.capacity();
+  if (base_bytes <= capacity && device_bytes <= capacity - base_bytes) return {};
+  return error(Code::NO_CAPACITY,
+               "needs %" PRIu64 " bytes of device memory beside %" PRIu64
+               " of its base, the device has %" PRIu64 "; use fewer rows or shorter sequences",
+               device_bytes, base_bytes, capacity);
+}
+
+// ---- events
+// --------------------------------------------------------------------------------------
+
+void DeviceScheduler::on(const ModelAdded& event) {
+  PLEXRL_CHECK(event.model && event.engine, "a model has a number and an engine");
+  ModelEntry entry;
+  entry.tenant = event.tenant;
+  entry.engine = event.engine;
+  entry.base = event.base;
+  entry.device_bytes = event.device_bytes;
+  entry.share_percent = event.share_percent;
+  models_.add(event.model, std::move(entry));
+  engines_[event.engine].models.insert(event.model);
+  ops_.add_model(event.model, event.tenant);
+  update_runnable(event.model);
+}
+
+void DeviceScheduler::on(const ModelRemoved& event) {
+  const ModelEntry* entry = models_.find(event.model);
+  PLEXRL_CHECK(entry != nullptr && !entry->removed, "a model that is not there was removed");
+  for (const ModelId adapter : entry->adapters)
+    PLEXRL_CHECK(models_.at(adapter).removed, "a base was removed before its adapters");
+  ops_.remove_model(event.model);
+  models_.set_removed(event.model);
+  removed_.insert(event.model);
+  if (committed_ == event.model) committed_ = {};
+  erase_if_gone(event.model);
+}
+
+void DeviceScheduler::on(const OpArrived& event) {
+  const ModelEntry* entry = models_.find(event.model);
+  PLEXRL_CHECK(entry != nullptr && !entry->removed, "an op of a model that is not there arrived");
+  PLEXRL_CHECK(event.kind != OpKind::kNone && event.op, "an op has a number and a kind");
+  Op op;
+  op.model = event.model;
+  op.kind = event.kind;
+  op.device_bytes = event.device_bytes;
+  op.work_tokens = event.work_tokens;
+  const std::uint64_t room = models_.capacity() - std::min(models_.capacity(), entry->device_bytes);
+  op.too_large = event.device_bytes > room ||
+                 !admissible(entry->device_bytes + event.device_bytes, entry->base).ok();
+  ops_.add(event.op, op);
+}
+
+void DeviceScheduler::on(const OpCancelled& event) {
+  const Op* op = ops_.find(event.op);
+  PLEXRL_CHECK(op != nullptr, "an op that is not there was cancelled");
+  if (op->queued) return release(event.op);
+  if (!repeatable(op->kind) || op->cancelled) return;
+  ops_.set_cancelled(event.op);
+  if (running_->yield_asked) return;
+  running_->yield_asked = true;
+  out_.list.emplace_back(YieldOp{event.op});
+}
+
+void DeviceScheduler::on(const OpYielded& event) {
+  PLEXRL_CHECK(running_ && running_->op == event.op, "an op yielded that does not run");
+  const ModelId model = running_->model;
+  const bool gone = ops_.find(event.op)->cancelled || models_.at(model).removed;
+  end_run();
+  if (gone) {
+    release(event.op);
+    erase_if_gone(model);
+  } else {
+    ops_.put_back(event.op);
+  }
+}
+
+void DeviceScheduler::on(const OpFinished& event) {
+  PLEXRL_CHECK(running_ && running_->op == event.op, "an op finished that does not run");
+  const ModelId model = running_->model;
+  end_run();
+  release(event.op);
+  erase_if_gone(model);
+}
+
+void DeviceScheduler::on(const ModelResumed& event) {
+  const ModelEntry* entry = models_.find(event.model);
+  PLEXRL_CHECK(entry != nullptr, "a model that is not there was resumed");
+  PLEXRL_CHECK(entry->place == Place::kResuming || entry->place == Place::kParked,
+               "a model was resumed that is on the device");
+  models_.set_place(event.model, Place::kResident);
+  models_.forget_failures(event.model);
+}
+
+void DeviceScheduler::on(const ModelParked& event) {
+  const ModelEntry* entry = models_.find(event.model);
+  PLEXRL_CHECK(entry != nullptr && entry->place == Place::kParking,
+               "a model was parked that was not asked to");
+  models_.set_place(event.model, Place::kParked);
+  models_.forget_failures(event.model);
+  erase_if_gone(event.model);
+}
+
+void DeviceScheduler::on(const MoveFailed& event) {
+  const ModelEntry* entry = models_.find(event.model);
+  const Place expected = event.was_resume ? Place::kResuming : Place::kParking;
+  PLEXRL_CHECK(entry != nullptr && entry->place == expected,
+               "a move failed that was not asked for");
+  models_.set_place(event.model, event.was_resume ? Place::kParked : Place::kResident);
+  if (event.was_resume) {
+    set_aside(event.model);
+  } else {
+    pauses_.emplace(models_.pause_eviction(event.model, now_), event.model);
+  }
+  erase_if_gone(event.model);
+}
+
+void DeviceScheduler::on(const EngineUp& event) {
+  Engine& engine = engines_[event.engine];
+  engine.up = true;
+  for (const ModelId model : engine.models) update_runnable(model);
+}
+
+void DeviceScheduler::on(const EngineDown& event) {
+  Engine& engine = engines_[event.engine];
+  engine.up = false;
+  const std::set<ModelId> models = engine.models;
+  // Adapters first: a base leaves the device after them. Copied, as removed models are erased.
+  for (const bool bases : {false, true})
+    for (const ModelId model : models)
+      if (const ModelEntry* entry = models_.find(model); entry && bases != bool{entry->base})
+        lose(model);
+}
+
+// ---- decisions
+// -----------------------------------------------------------------------------------
+
+void DeviceScheduler::decide() {
+  end_pauses();
+  park_removed();
+  yield_at_ = {};
+  while (choose_target()) {
+    const Readiness readiness = prepare_target();
+    if (readiness == Readiness::kStuck) {
+      set_aside(ops_.find(target_)->model);
+      continue;
+    }
+    if (running_) {
+      maybe_yield(readiness);
+      break;
+    }
+    if (readiness != Readiness::kReady) break;
+    start_target();
+  }
+  set_wakeup();
+}
+
+void DeviceScheduler::park_removed() {
+  for (const ModelId id : removed_) {
+    const ModelEntry& entry = models_.at(id);
+    if (entry.place == Place::kResident && !entry.in_use && entry.not_evicted_until.ns == 0 &&
+        entry.live_adapters == 0)
+      request(id, Place::kParking);
+  }
+}
+
+bool DeviceScheduler::choose_target() {
+  const bool oldest_first = policy_->oldest_op_first();
+  if (committed_) {
+    if (const auto op = ops_.pick_of(committed_, oldest_first)) {
+      target_ = *op;
+      return true;
+    }
+    committed_ = {};
+  }
+  const auto tenant = policy_->next();
+  target_ = tenant ? ops_.pick(*tenant, oldest_first) : OpId{};
+  return tenant.has_value();
+}
+
+DeviceScheduler::Readiness DeviceScheduler::prepare_target() {
+  const Op& op = *ops_.find(target_);
+  const std::uint64_t missing = missing_bytes(op);
+  if (!models_.fits(missing)) return make_room(missing);
+  return bring_in();
+}
+
+// What has to be added to the used bytes before the op can start.
+std::uint64_t DeviceScheduler::missing_bytes(const Op& op) const {
+  const auto away = [](const ModelEntry& entry) {
+    const bool out = entry.place == Place::kParked || entry.place == Place::kParking;
+    return out ? entry.footprint() : 0;
+  };
+  const ModelEntry& model = models_.at(op.model);
+  std::uint64_t missing = away(model) + (op.started ? 0 : op.device_bytes);
+  if (model.base) missing += away(models_.at(model.base));
+  return missing;
+}
+
+DeviceScheduler::Readiness DeviceScheduler::make_room(std::uint64_t bytes) {
+  const ModelId model = ops_.find(target_)->model;
+  const auto victims = models_.victims(bytes, model);
+  if (!victims) {
+    if (models_.moving()) return Readiness::kMoving;
+    return running_ ? Readiness::kNeedsRunning : Readiness::kStuck;
+  }
+  committed_ = model;
+  for (const ModelId victim : *victims) request(victim, Place::kParking);
+  return Readiness::kMoving;
+}
+
+DeviceScheduler::Readiness DeviceScheduler::bring_in() {
+  const ModelId id = ops_.find(target_)->model;
+  const ModelEntry& model = models_.at(id);
+  if (model.base && models_.at(model.base).place != Place::kResident) {
+    committed_ = id;
+    if (models_.at(model.base).place == Place::kParked) request(model.base, Place::kResuming);
+    return Readiness::kMoving;
+  }
+  if (model.place == Place::kResident) return Readiness::kReady;
+  committed_ = id;
+  if (model.place == Place::kParked) request(id, Place::kResuming);
+  return Readiness::kMoving;
+}
+
+void DeviceScheduler::start_target() {
+  const Op& op = *ops_.find(target_);
+  const ModelEntry& model = models_.at(op.model);
+  if (!op.started) models_.add_kv(op.model, op.device_bytes);
+  ops_.set_started(target_);
+  ops_.take(target_);
+  models_.set_in_use(op.model, true);
+  models_.forget_failures(op.model);
+  policy_->started(model.tenant);
+  running_ = Running{target_, op.model, model.tenant, model.share_percent, now_, false};
+  committed_ = {};
+  out_.list.emplace_back(StartOp{target_});
+}
+
+// The running op makes way only when that lets the target go on.
+void DeviceScheduler::maybe_yield(Readiness readiness) {
+  if (readiness == Readiness::kMoving || running_->yield_asked) return;
+  const Op& op = *ops_.find(running_->op);
+  const Op& next = *ops_.find(target_);
+  if (!preemptible(op.kind)) return;
+  const TenantId waiter = models_.at(next.model).tenant;
+  if (waiter == running_->tenant && class_of(next.kind) >= class_of(op.kind)) return;
+  const auto left = policy_->turn_left(running_->tenant, running_->share_percent, waiter);
+  if (!left) return;
+  if (left->ns > 0) {
+    yield_at_ = now_ + *left;
+    return;
+  }
+  running_->yield_asked = true;
+  out_.list.emplace_back(YieldOp{running_->op});
+}
+
+void DeviceScheduler::set_wakeup() {
+  out_.wakeup = yield_at_;
+  if (pauses_.empty()) return;
+  const TimePoint pause_ends = pauses_.begin()->first;
+  out_.wakeup = out_.wakeup.ns == 0 ? pause_ends : std::min(out_.wakeup, pause_ends);
+}
+
+// ---- bookkeeping
+// ---------------------------------------------------------------------------------
+
+void DeviceScheduler::request(ModelId model, Place place) {
+  models_.set_place(model, place);
+  if (place == Place::kParking) {
+    out_.list.emplace_back(ParkModel{model});
+  } else {
+    out_.list.emplace_back(ResumeModel{model});
+  }
+}
+
+void DeviceScheduler::charge(TimePoint until) {
+  if (models_.at(running_->model).removed) return;  // the tenant may be gone
+  const Duration used = until - running_->charged_until;
+  if (used.ns > 0) policy_->charge(running_->tenant, running_->share_percent, used);
+  running_->charged_until = until;
+}
+
+void DeviceScheduler::end_run() {
+  if (!models_.at(running_->model).removed)
+    policy_->charge(running_->tenant, running_->share_percent, kMinimumCharge);
+  models_.set_in_use(running_->model, false);
+  running_.reset();
+}
+
+void DeviceScheduler::release(OpId id) {
+  const Op op = *ops_.find(id);
+  if (op.started) models_.drop_kv(op.model, op.device_bytes);
+  ops_.erase(id);
+}
+
+void DeviceScheduler::lose(ModelId id) {
+  if (running_ && running_->model == id) {
+    const OpId op = running_->op;
+    const bool gone = ops_.find(op)->cancelled || models_.at(id).removed;
+    end_run();
+    if (gone) {
+      release(op);
+    } else {
+      ops_.put_back(op);
+    }
+  }
+  models_.set_place(id, Place::kParked);
+  models_.drop_kv(id, models_.at(id).kv_bytes);
+  ops_.forget_started(id);
+  if (committed_ == id) committed_ = {};
+  update_runnable(id);
+  erase_if_gone(id);
+}
+
+void DeviceScheduler::set_aside(ModelId id) {
+  if (committed_ == id || (committed_ && models_.at(committed_).base == id)) committed_ = {};
+  pauses_.emplace(models_.pause_runs(id, now_), id);
+  update_runnable(id);
+}
+
+void DeviceScheduler::end_pauses() {
+  while (!pauses_.empty() && pauses_.begin()->first <= now_) {
+    const ModelId id = pauses_.begin()->second;
+    pauses_.erase(pauses_.begin());
+    if (models_.find(id) == nullptr) continue;
+    models_.end_pauses(id, now_);
+    update_runnable(id);
+  }
+}
+
+bool DeviceScheduler::engine_up(EngineId engine) const {
+  const auto found = engines_.find(engine);
+  return found != engines_.end() && found->second.up;
+}
+
+bool DeviceScheduler::runnable(const ModelEntry& entry) const {
+  const bool base_waits = entry.base && models_.at(entry.base).not_run_until.ns != 0;
+  return engine_up(entry.engine) && entry.not_run_until.ns == 0 && !base_waits;
+}
+
+void DeviceScheduler::update_runnable(ModelId id) {
+  const ModelEntry& entry = models_.at(id);
+  if (!entry.removed) ops_.set_runnable(id, runnable(entry));
+  for (const ModelId adapter : entry.adapters) update_runnable(adapter);
+}
+
+void DeviceScheduler::erase_if_gone(ModelId id) {
+  const ModelEntry* entry = models_.find(id);
+  if (!entry->removed || entry->in_use || entry->place != Place::kParked ||
+      !entry->adapters.empty())
+    return;
+  const ModelId base = entry->base;
+  pauses_.erase({entry->not_run_until, id});
+  pauses_.erase({entry->not_evicted_until, id});
+  const auto engine = engines_.find(entry->engine);
+  engine->second.models.erase(id);
+  if (engine->second.models.empty() && !engine->second.up) engines_.erase(engine);
+  removed_.erase(id);
+  models_.erase(id);
+  if (base) erase_if_gone(base);
+}
+
+WaitReason DeviceScheduler::why(OpId id) const {
+  using Kind = WaitReason::Kind;
+  const Op* op = ops_.find(id);
+  if (op == nullptr) return {};
+  if (!op->queued) return {Kind::kRunning, {}};
+  if (op->too_large) return {Kind::kMemory, {}};
+  const ModelEntry& model = models_.at(op->model);
+  if (!engine_up(model.engine)) return {Kind::kEngineDown, {}};
+  if (!runnable(model)) return {Kind::kMemory, {}};
+  if (id == target_ && committed_ == op->model) return {Kind::kSwitch, {}};
+  const Op* target = ops_.find(target_);
+  const TenantId holder = running_ ? running_->tenant
+                          : target ? models_.at(target->model).tenant
+                                   : model.tenant;
+  if (holder == model.tenant) return {Kind::kOwnOps, {}};
+  return {Kind::kOtherTenant, holder};
+}
+
+}  // namespace plexrl::core

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/policy.h"
+
+#include "core/fifo_policy.h"
+#include "core/round_robin_policy.h"
+
+namespace plexrl::core {
+
+std::unique_ptr<Policy> make_policy(std::string_view name, Duration quantum) {
+  if (name == "fifo") return std::make_unique<FifoPolicy>();
+  if (name == "round-robin") return std::make_unique<RoundRobinPolicy>(quantum);
+  return nullptr;
+}
+
+}  // namespace plexrl::core
