@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train/controller.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "cli/output.h"
+#include "cli/train/grpo.h"
+#include "cli/train/sft.h"
+
+namespace plexrl::cli {
+namespace {
+
+// Learning rates of the recipe (facts measured on the 0.6M demo model, see plexrl(1)).
+constexpr double kFullLearningRate = 2e-4;
+constexpr double kLoraLearningRate = 5e-4;
+constexpr std::uint64_t kSftJudgeEvery = 25;
+
+double seconds(Duration duration) { return static_cast<double>(duration.ns) * 1e-9; }
+
+// A file without a name, for a state that is only hashed.
+Result<UniqueFd> scratch_file() {
+  std::error_code code;
+  const auto directory = std::filesystem::temp_directory_path(code);
+  if (code) return error(Code::IO, "no temporary directory: set TMPDIR");
+  UniqueFd fd(::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd) return errno_error(Code::IO, errno, "temporary file in '%s'", directory.c_str());
+  return fd;
+}
+
+nlohmann::json mean_of(const std::vector<double>& rewards, std::size_t first, std::size_t count) {
+  if (rewards.empty() || count == 0) return nullptr;
+  double sum = 0.0;
+  for (std::size_t i = first; i < first + count; ++i) sum += rewards[i];
+  return sum / static_cast<double>(count);
+}
+
+}  // namespace
+
+Controller::Controller(TrainOptions options, Service& service, Environment& environment,
+                       TrainLog& log, const Clock& clock, const std::atomic<bool>& stop)
+    : options_(std::move(options)),
+      service_(service),
+      environment_(environment),
+      log_(log),
+      clock_(clock),
+      stop_(stop),
+      meter_(clock) {}
+
+Result<nlohmann::json> Controller::run() {
+  PLEXRL_TRY(attach());
+  while (!done()) {
+    if (stop_) return stopped();
+    const Status status = advance();
+    if (status.code() == Code::LOST && checkpoint_->exists()) {
+      print_progress("the service lost the model (" + status.text() + "); loading the checkpoint");
+      PLEXRL_TRY(restore());
+    } else if (!status.ok()) {
+      return status;
+    }
+  }
+  return finish();
+}
+
+// ---- start
+// ---------------------------------------------------------------------------------------
+
+Status Controller::attach() {
+  PLEXRL_ASSIGN(const ModelFacts facts, service_.model());
+  model_id_ = facts.id;
+  PLEXRL_TRY(choose_defaults(facts));
+  PLEXRL_ASSIGN(tokenizer_, CharTokenizer::parse(facts.tokenizer));
+  rollout_.emplace(service_, meter_, environment_, *tokenizer_, options_, facts.max_positions);
+  checkpoint_.emplace(options_.checkpoint, fingerprint(options_));
+  return position(facts);
+}
+
+Status Controller::choose_defaults(const ModelFacts& facts) {
+  if (facts.train_mode == "none")
+    return error(Code::PERMISSION,
+                 "this job may not train: submit with --plexrl-train=lora or --plexrl-train=full");
+  options_.base = facts.base;
+  options_.train_mode = facts.train_mode;
+  options_.lora_rank = facts.lora_rank;
+  if (options_.learning_rate == 0.0)
+    options_.learning_rate = facts.train_mode == "full" ? kFullLearningRate : kLoraLearningRate;
+  if (!environment_.has_held_out()) options_.eval_prompts = 0;
+  return {};
+}
+
+void Controller::start_stream(std::uint64_t first_seq, std::uint64_t accepted_end) {
+  stream_.emplace(service_, meter_, first_seq, accepted_end);
+  last_checkpoint_ = state_.sft_done + state_.grpo_done;
+}
+
+// Three ways to begin: the model has a past (a requeued job found its state), a checkpoint, or
+// anew.
+Status Controller::position(const ModelFacts& facts) {
+  if (facts.next_seq > 1) {
+    PLEXRL_ASSIGN(auto known, checkpoint_->read_journal(facts.id));
+    if (!known.has_value()) {
+      PLEXRL_ASSIGN(known, locate(options_, facts.next_seq));
+    }
+    state_ = known->state;
+    print_progress("going on with model '" + options_.model_name + "' at step " +
+                   std::to_string(state_.grpo_done));
+    start_stream(known->first_seq, facts.next_seq);
+    return {};
+  }
+  if (options_.resume && checkpoint_->exists()) return restore();
+  if (checkpoint_->exists())
+    return error(Code::EXISTS,
+                 "checkpoint '%s' exists: give --resume to go on from it, or remove it",
+                 options_.checkpoint.c_str());
+  state_.sft_finished = options_.sft_steps == 0;
+  start_stream(1, 1);
+  return {};
+}
+
+Status Controller::restore() {
+  PLEXRL_ASSIGN(auto loaded, checkpoint_->read());
+  PLEXRL_ASSIGN(const ModelFacts facts, service_.model());
+  state_ = std::move(loaded.state);
+  start_stream(facts.next_seq, facts.next_seq);
+  PLEXRL_ASSIGN(const SaveResult result, stream_->load_fd(loaded.model.get()));
+  if (!loaded.sha256.empty() && !result.sha256.empty() && loaded.sha256 != result.sha256)
+    return error(Code::CORRUPT, "checkpoint '%s': the model's sha256 is %s, not %s",
+                 options_.checkpoint.c_str(), result.sha256.c_str(), loaded.sha256.c_str());
+  print_progress("resumed from '" + options_.checkpoint + "' at step " +
+                 std::to_string(state_.grpo_done));
+  return {};
+}
+
+// ---- steps
+// ---------------------------------------------------------------------------------------
+
+bool Controller::done() const { return state_.sft_finished && state_.grpo_done >= options_.steps; }
+
+Status Controller::advance() {
+  PLEXRL_TRY(checkpoint_->write_journal(state_, model_id_, stream_->next()));
+  PLEXRL_TRY(state_.sft_finished ? grpo_step() : sft_step());
+  return write_checkpoint_if_due();
+}
+
+Status Controller::sft_step() {
+  PLEXRL_ASSIGN(const auto data, sft_batch(environment_, *tokenizer_, options_.sft_batch,
+                                           options_.seed, state_.sft_done));
+  OptimRequest request;
+  request.learning_rate =
+      warmed_up(options_.sft_learning_rate, state_.sft_done, options_.sft_warmup_updates);
+  request.beta2 = 0.98;
+  request.grad_clip_norm = options_.grad_clip_norm;
+  PLEXRL_TRY(stream_->forward_backward(Loss::kCrossEntropy, data));
+  PLEXRL_TRY(stream_->optim_step(request));
+  PLEXRL_ASSIGN(const UpdateResult result, stream_->finish());
+  const OpTimes times = meter_.take();
+  ++state_.sft_done;
+  PLEXRL_TRY(log_.write({{"phase", "sft"},
+                         {"step", state_.sft_done},
+                         {"loss", result.loss_sum},
+                         {"grad_norm", result.grad_norm},
+                         {"busy_s", times.busy_s}}));
+  if (state_.sft_done % kSftJudgeEvery == 0 || state_.sft_done == options_.sft_steps)
+    print_progress("warm start " + std::to_string(state_.sft_done) + "/" +
+                   std::to_string(options_.sft_steps) + "  loss " +
+                   format_fixed(result.loss_sum, 3));
+  PLEXRL_TRY(judge_warm_start());
+  if (state_.sft_done >= options_.sft_steps) state_.sft_finished = true;
+  return {};
+}
+
+Status Controller::judge_warm_start() {
+  if (options_.sft_target <= 0.0 || state_.sft_done % kSftJudgeEvery != 0) return {};
+  PLEXRL_ASSIGN(const std::uint64_t version, stream_->publish());
+  PLEXRL_ASSIGN(const auto held_out, evaluate(version));
+  if (held_out.is_object() && held_out["sampled"].get<double>() >= options_.sft_target)
+    state_.sft_finished = true;
+  return {};
+}
+
+void Controller::wait_for_tools(StepRecord& record) {
+  if (options_.tool_latency_s <= 0.0) return;
+  const TimePoint start = clock_.now();
+  // poll and not a sleep that restarts: a signal ends the wait.
+  (void)::poll(nullptr, 0, static_cast<int>(options_.tool_latency_s * 1e3));
+  record.tool_s = seconds(clock_.now() - start);
+}
+
+Status Controller::grpo_step() {
+  StepRecord record;
+  record.step = state_.grpo_done + 1;
+  record.steps = options_.steps;
+  TimePoint start = clock_.now();
+  PLEXRL_ASSIGN(record.version, stream_->publish());
+  record.times = meter_.take();
+  if (options_.eval_every > 0 && state_.grpo_done % options_.eval_every == 0) {
+    const TimePoint evaluation = clock_.now();
+    PLEXRL_TRY(evaluate(record.version).status());
+    (void)meter_.take();  // an evaluation is not part of the step
+    start = start + (clock_.now() - evaluation);
+  }
+  PLEXRL_ASSIGN(const RolloutBatch batch, rollout_->train(state_.grpo_done, record.version));
+  record.reward = batch.mean_reward();
+  record.new_tokens = batch.new_tokens;
+  record.stopped_fraction =
+      static_cast<double>(batch.stopped) / static_cast<double>(batch.sequences.size());
+  wait_for_tools(record);
+  PLEXRL_TRY(train_on(batch, record));
+  record.wall_s = seconds(clock_.now() - start);
+  record.times += meter_.take();
+  account(record);
+  return log_.step(record);
+}
+
+// One optimizer step per minibatch; every sample is used once. The loss is a sum over tokens, so
+// the mean over the minibatch's answer tokens is in the advantages.
+Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
+  const auto advantages = group_advantages(batch.rewards, options_.samples);
+  const auto rows = static_cast<std::uint32_t>(batch.sequences.size());
+  std::uint64_t update = state_.grpo_done * options_.minibatches;
+  for (const auto& part :
+       minibatches(rows, options_.minibatches, options_.seed, state_.grpo_done)) {
+    double tokens = 0.0;
+    for (const auto row : part) tokens += static_cast<double>(batch.sequences[row].tokens.size());
+    std::vector<Datum> data;
+    for (const auto row : part)
+      data.push_back(ppo_datum(batch.prompts[row / options_.samples], batch.sequences[row],
+                               static_cast<float>(advantages[row] / tokens)));
+    OptimRequest request;
+    request.learning_rate = warmed_up(options_.learning_rate, update++, options_.warmup_updates);
+    request.grad_clip_norm = options_.grad_clip_norm;
+    record.learning_rate = request.learning_rate;
+    PLEXRL_TRY(stream_->forward_backward(Loss::kPpo, data));
+    PLEXRL_TRY(stream_->optim_step(request));
+  }
+  PLEXRL_ASSIGN(const UpdateResult result, stream_->finish());
+  record.loss = result.loss_sum;
+  record.grad_norm = result.grad_norm;
+  record.ratio_mean = result.ratio_mean;
+  record.clip_fraction = result.clip_fraction;
+  record.logprob_drop = result.logprob_drop;
+  return {};
+}
+
+void Controller::account(const StepRecord& record) {
+  ++state_.grpo_done;
+  state_.rewards.push_back(record.reward);
+  state_.busy_s += record.times.busy_s;
+  state_.wall_s += record.wall_s;
+  state_.wait_s += record.times.wait_s();
+  state_.tool_s += record.tool_s;
+  state_.new_tokens += record.new_tokens;
+  state_.max_logprob_drop = std::max(state_.max_logprob_drop, record.logprob_drop);
+}
+
+Result<nlohmann::json> Controller::evaluate(std::uint64_t version) {
+  if (options_.eval_prompts == 0) return nlohmann::json(nullptr);
+  const std::uint64_t step = state_.sft_done + state_.grpo_done;
+  PLEXRL_ASSIGN(const RolloutBatch sampled, rollout_->held_out(step, version, 1.0));
+  PLEXRL_ASSIGN(const RolloutBatch greedy, rollout_->held_out(step, version, 0.0));
+  nlohmann::json result = {{"sampled", sampled.mean_reward()},
+                           {"greedy", greedy.mean_reward()},
+                           {"prompts", options_.eval_prompts}};
+  print_progress("held out  sampled " + format_fixed(sampled.mean_reward(), 3) + "  greedy " +
+                 format_fixed(greedy.mean_reward(), 3));
+  nlohmann::json line = result;
+  line["phase"] = "evaluation";
+  line["step"] = state_.grpo_done;
+  line["sft_step"] = state_.sft_done;
+  PLEXRL_TRY(log_.write(line));
+  return result;
+}
+
+// ---- files and end
+// -------------------------------------------------------------------------------
+
+Status Controller::write_checkpoint() {
+  if (!checkpoint_->wanted()) return {};
+  PLEXRL_ASSIGN(PendingFile model, checkpoint_->create_model(state_));
+  PLEXRL_ASSIGN(const SaveResult saved, stream_->save_fd(model.fd(), SaveFormat::kCheckpoint));
+  PLEXRL_TRY(checkpoint_->commit(model, state_, saved.sha256));
+  last_checkpoint_ = state_.sft_done + state_.grpo_done;
+  return checkpoint_->write_journal(state_, model_id_, stream_->next());
+}
+
+Status Controller::write_checkpoint_if_due() {
+  const std::uint64_t now = state_.sft_done + state_.grpo_done;
+  if (options_.checkpoint_every == 0 || now - last_checkpoint_ < options_.checkpoint_every)
+    return {};
+  return write_checkpoint();
+}
+
+Status Controller::stopped() {
+  PLEXRL_TRY(write_checkpoint());
+  const char* next = checkpoint_->wanted() ? "the checkpoint is written; go on with --resume"
+                                           : "no --checkpoint was given";
+  return error(Code::CANCELLED, "stopped by a signal after %llu steps; %s",
+               static_cast<unsigned long long>(state_.grpo_done), next);
+}
+
+Result<SaveResult> Controller::save_result() {
+  if (options_.save.empty()) {
+    PLEXRL_ASSIGN(const UniqueFd scratch, scratch_file());
+    return stream_->save_fd(scratch.get(), SaveFormat::kCheckpoint);
+  }
+  PLEXRL_ASSIGN(PendingFile file, PendingFile::create(options_.save));
+  PLEXRL_ASSIGN(SaveResult saved, stream_->save_fd(file.fd(), options_.save_format));
+  PLEXRL_TRY(file.publish());
+  return saved;
+}
+
+Result<nlohmann::json> Controller::finish() {
+  nlohmann::json held_out;
+  if (options_.eval_prompts > 0) {
+    PLEXRL_ASSIGN(const std::uint64_t version, stream_->publish());
+    PLEXRL_ASSIGN(held_out, evaluate(version));
+  }
+  PLEXRL_TRY(write_checkpoint());
+  if (options_.save.empty() && options_.summary.empty()) return summary(held_out, nullptr);
+  PLEXRL_ASSIGN(const SaveResult saved, save_result());
+  return summary(held_out, &saved);
+}
+
+nlohmann::json Controller::summary(const nlohmann::json& held_out, const SaveResult* saved) const {
+  const auto& rewards = state_.rewards;
+  const std::size_t few = std::min<std::size_t>(3, rewards.size());
+  const bool whole = state_.first_known_step == 0;
+  nlohmann::json document = {
+      {"env", options_.environment},
+      {"base", options_.base},
+      {"train", options_.train_mode},
+      {"lora_rank", options_.lora_rank},
+      {"seed", options_.seed},
+      {"learning_rate", options_.learning_rate},
+      {"sft_steps", state_.sft_done},
+      {"steps", state_.grpo_done},
+      {"reward_first", whole ? mean_of(rewards, 0, few) : nlohmann::json()},
+      {"reward_last", mean_of(rewards, rewards.size() - few, few)},
+      {"held_out", held_out},
+      {"busy_s", state_.busy_s},
+      {"wall_s", state_.wall_s},
+      {"wait_s", state_.wait_s},
+      {"busy_fraction",
+       state_.wall_s > 0.0 ? nlohmann::json(state_.busy_s / state_.wall_s) : nlohmann::json()},
+      {"tool_s", state_.tool_s},
+      {"tool_simulated", state_.tool_s > 0.0},
+      {"new_tokens", state_.new_tokens},
+      {"max_logprob_drop", state_.max_logprob_drop}};
+  if (saved != nullptr) {
+    document["state_sha256"] = saved->sha256;
+    document["model_step"] = saved->step;
+  }
+  return document;
+}
+
+}  // namespace plexrl::cli

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Controller of an RLVR run: supervised warm start, then GRPO, held-out evaluation, checkpoints.
+// Everything is drawn from (seed, step), so the same options give the same ops, alone or beside
+// others, in one piece or continued. Waits block; the controller itself computes next to nothing.
+// One thread.
+#pragma once
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/train/checkpoint.h"
+#include "cli/train/environment.h"
+#include "cli/train/rollout.h"
+#include "cli/train/service.h"
+#include "cli/train/train_log.h"
+#include "cli/train/training_stream.h"
+
+namespace plexrl::cli {
+
+class Controller {
+ public:
+  // All references outlive the controller. `stop`: set from a signal handler; the run then ends
+  // after the step in progress.
+  Controller(TrainOptions options, Service& service, Environment& environment, TrainLog& log,
+             const Clock& clock, const std::atomic<bool>& stop);
+
+  // Runs to the end and returns the summary (plexrl(1), FILES). CANCELLED when stopped; a
+  // checkpoint, when wanted, is written before.
+  [[nodiscard]] Result<nlohmann::json> run();
+
+ private:
+  [[nodiscard]] Status attach();
+  [[nodiscard]] Status choose_defaults(const ModelFacts& facts);
+  [[nodiscard]] Status position(const ModelFacts& facts);
+  [[nodiscard]] Status restore();
+  void start_stream(std::uint64_t first_seq, std::uint64_t accepted_end);
+
+  [[nodiscard]] bool done() const;
+  [[nodiscard]] Status advance();
+  [[nodiscard]] Status sft_step();
+  [[nodiscard]] Status judge_warm_start();
+  [[nodiscard]] Status grpo_step();
+  [[nodiscard]] Status train_on(const RolloutBatch& batch, StepRecord& record);
+  void account(const StepRecord& record);
+  void wait_for_tools(StepRecord& record);
+
+  // {"held_out_sampled", "held_out_greedy", "prompts"} of a version.
+  [[nodiscard]] Result<nlohmann::json> evaluate(std::uint64_t version);
+  [[nodiscard]] Status write_checkpoint();
+  [[nodiscard]] Status write_checkpoint_if_due();
+  [[nodiscard]] Status stopped();
+  [[nodiscard]] Result<nlohmann::json> finish();
+  [[nodiscard]] Result<SaveResult> save_result();
+  [[nodiscard]] nlohmann::json summary(const nlohmann::json& held_out,
+                                       const SaveResult* saved) const;
+
+  TrainOptions options_;
+  Service& service_;
+  Environment& environment_;
+  TrainLog& log_;
+  const Clock& clock_;
+  const std::atomic<bool>& stop_;
+  OpMeter meter_;
+  TrainState state_;
+  std::optional<CharTokenizer> tokenizer_;
+  std::optional<Rollout> rollout_;
+  std::optional<Checkpoint> checkpoint_;
+  std::optional<TrainingStream> stream_;
+  std::uint64_t model_id_ = 0;
+  std::uint64_t last_checkpoint_ = 0;  // steps done when it was written
+};
+
+}  // namespace plexrl::cli

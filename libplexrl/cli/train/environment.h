@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Environment: problems with verifiable answers. Problems are drawn with a Random, so the same seed
+// gives the same problems. One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/train/random.h"
+#include "cli/train/train_options.h"
+
+namespace plexrl::cli {
+
+struct Problem {
+  std::string prompt;
+  std::string answer;  // reference, without the stop text
+};
+
+// What the model said to a problem.
+struct Attempt {
+  const Problem* problem = nullptr;
+  std::string completion;  // without the stop text
+  bool stopped = false;    // the model ended it; false: it was cut at the length limit
+};
+
+class Environment {
+ public:
+  virtual ~Environment() = default;
+  // Longest answer in characters, stop text included.
+  [[nodiscard]] virtual std::uint32_t max_answer_chars() const = 0;
+  // One character that ends an answer.
+  [[nodiscard]] virtual const std::string& stop_text() const = 0;
+  [[nodiscard]] virtual Problem training_problem(Random& random) = 0;
+  [[nodiscard]] virtual Problem held_out_problem(Random& random) = 0;
+  [[nodiscard]] virtual bool has_held_out() const { return true; }
+  // One reward per attempt, in order.
+  [[nodiscard]] virtual Result<std::vector<double>> score(const std::vector<Attempt>& attempts) = 0;
+};
+
+// 1 when the answer is complete and equal to the reference, else 0.
+[[nodiscard]] double exact_match(const Attempt& attempt);
+[[nodiscard]] std::vector<double> exact_matches(const std::vector<Attempt>& attempts);
+
+// "sort", "add" or "jsonl:FILE".
+[[nodiscard]] Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& options);
+
+}  // namespace plexrl::cli

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train/grpo.h"
+
+#include <cmath>
+
+#include "base/check.h"
+
+namespace plexrl::cli {
+namespace {
+
+constexpr double kStdFloor = 1e-4;
+
+struct Moments {
+  double mean = 0.0;
+  double deviation = 0.0;
+};
+
+Moments moments(std::span<const double> values) {
+  const auto count = static_cast<double>(values.size());
+  Moments result;
+  for (const double value : values) result.mean += value / count;
+  double variance = 0.0;
+  for (const double value : values)
+    variance += (value - result.mean) * (value - result.mean) / count;
+  result.deviation = std::sqrt(variance);
+  return result;
+}
+
+}  // namespace
+
+std::vector<double> group_advantages(std::span<const double> rewards, std::uint32_t group) {
+  PLEXRL_CHECK(group > 0 && rewards.size() % group == 0, "rewards come in whole groups");
+  std::vector<double> advantages;
+  advantages.reserve(rewards.size());
+  for (std::size_t first = 0; first < rewards.size(); first += group) {
+    const auto members = rewards.subspan(first, group);
+    const Moments m = moments(members);
+    for (const double reward : members)
+      advantages.push_back((reward - m.mean) / (m.deviation + kStdFloor));
+  }
+  return advantages;
+}
+
+Datum ppo_datum(const Tokens& prompt, const Sequence& sequence, float advantage) {
+  PLEXRL_CHECK(!prompt.empty() && sequence.logprobs.size() == sequence.tokens.size(),
+               "a sequence has a log-probability per token");
+  Tokens all = prompt;
+  all.insert(all.end(), sequence.tokens.begin(), sequence.tokens.end());
+  const std::size_t count = all.size() - 1;
+  const std::size_t first = prompt.size() - 1;  // this position predicts the first new token
+  Datum datum;
+  datum.tokens.assign(all.begin(), all.end() - 1);
+  datum.targets.assign(all.begin() + 1, all.end());
+  datum.logprobs.assign(count, 0.0F);
+  datum.advantages.assign(count, 0.0F);
+  for (std::size_t i = first; i < count; ++i) {
+    datum.logprobs[i] = sequence.logprobs[i - first];
+    datum.advantages[i] = advantage;
+  }
+  return datum;
+}
+
+std::vector<std::vector<std::uint32_t>> minibatches(std::uint32_t rows, std::uint32_t count,
+                                                    std::uint64_t seed, std::uint64_t step) {
+  PLEXRL_CHECK(count > 0 && count <= rows, "a minibatch has at least one row");
+  const auto order = Random(seed, Stream::kPermutation, step).permutation(rows);
+  std::vector<std::vector<std::uint32_t>> parts(count);
+  for (std::uint64_t part = 0; part < count; ++part) {
+    const auto begin = static_cast<std::ptrdiff_t>(part * rows / count);
+    const auto end = static_cast<std::ptrdiff_t>((part + 1) * rows / count);
+    parts[part].assign(order.begin() + begin, order.begin() + end);
+  }
+  return parts;
+}
+
+double warmed_up(double learning_rate, std::uint64_t update, std::uint32_t warmup) {
+  if (update + 1 >= warmup) return learning_rate;
+  return learning_rate * static_cast<double>(update + 1) / static_cast<double>(warmup);
+}
+
+}  // namespace plexrl::cli

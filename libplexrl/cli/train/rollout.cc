@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train/rollout.h"
+
+#include <numeric>
+
+namespace plexrl::cli {
+
+double RolloutBatch::mean_reward() const {
+  if (rewards.empty()) return 0.0;
+  return std::accumulate(rewards.begin(), rewards.end(), 0.0) / static_cast<double>(rewards.size());
+}
+
+Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
+                 const CharTokenizer& tokenizer, const TrainOptions& options,
+                 std::uint32_t max_positions)
+    : service_(service),
+      meter_(meter),
+      environment_(environment),
+      tokenizer_(tokenizer),
+      options_(options),
+      max_positions_(max_positions),
+      max_new_tokens_(options.max_new_tokens > 0 ? options.max_new_tokens
+                                                 : environment.max_answer_chars()) {}
+
+Result<RolloutBatch> Rollout::train(std::uint64_t step, std::uint64_t version) {
+  Random random(options_.seed, Stream::kProblems, step);
+  std::vector<Problem> problems;
+  for (std::uint32_t i = 0; i < options_.prompts; ++i)
+    problems.push_back(environment_.training_problem(random));
+  GenerateRequest request;
+  request.version = version;
+  request.samples_per_prompt = options_.samples;
+  request.temperature = options_.temperature;
+  request.seed = Random(options_.seed, Stream::kRolloutSeed, step).next();
+  return run(problems, std::move(request));
+}
+
+Result<RolloutBatch> Rollout::held_out(std::uint64_t step, std::uint64_t version,
+                                       double temperature) {
+  Random random(options_.seed, Stream::kEvaluation, 0);
+  std::vector<Problem> problems;
+  for (std::uint32_t i = 0; i < options_.eval_prompts; ++i)
+    problems.push_back(environment_.held_out_problem(random));
+  GenerateRequest request;
+  request.version = version;
+  request.temperature = temperature;
+  request.seed = Random(options_.seed, Stream::kEvaluationSeed, step).next();
+  return run(problems, std::move(request));
+}
+
+Status Rollout::check_length(const Problem& problem, const Tokens& prompt) const {
+  if (!prompt.empty() && prompt.size() + max_new_tokens_ <= max_positions_) return {};
+  return error(Code::TOO_LARGE,
+               "prompt '%.60s': %zu tokens and %u new ones do not fit the model's %u positions; "
+               "shorten it or give --max-new-tokens",
+               problem.prompt.c_str(), prompt.size(), max_new_tokens_, max_positions_);
+}
+
+Result<RolloutBatch> Rollout::run(const std::vector<Problem>& problems, GenerateRequest request) {
+  RolloutBatch batch;
+  for (const Problem& problem : problems) {
+    auto prompt = tokenizer_.encode(problem.prompt);
+    if (!prompt.has_value()) return prompt.error().within("prompt '" + problem.prompt + "'");
+    PLEXRL_TRY(check_length(problem, *prompt));
+    batch.prompts.push_back(std::move(prompt).value());
+  }
+  PLEXRL_ASSIGN(const Tokens stop, tokenizer_.encode(environment_.stop_text()));
+  if (stop.size() != 1)
+    return error(Code::INVALID_ARGUMENT, "--stop '%s': write exactly one character",
+                 environment_.stop_text().c_str());
+  request.prompts = batch.prompts;
+  request.max_new_tokens = max_new_tokens_;
+  request.stop_token = stop.front();
+  PLEXRL_ASSIGN(const auto future, service_.generate(request));
+  PLEXRL_ASSIGN(batch.sequences, meter_.wait(*future));
+  if (batch.sequences.size() != problems.size() * request.samples_per_prompt)
+    return error(Code::PROTOCOL, "generate: %zu sequences for %zu prompts of %u samples",
+                 batch.sequences.size(), problems.size(), request.samples_per_prompt);
+  PLEXRL_TRY(score(problems, request.samples_per_prompt, batch));
+  return batch;
+}
+
+Status Rollout::score(const std::vector<Problem>& problems, std::uint32_t samples,
+                      RolloutBatch& batch) {
+  std::vector<Attempt> attempts;
+  for (std::size_t row = 0; row < batch.sequences.size(); ++row) {
+    const Sequence& sequence = batch.sequences[row];
+    if (sequence.tokens.empty() || sequence.tokens.size() != sequence.logprobs.size())
+      return error(Code::PROTOCOL, "generate: row %zu has %zu tokens and %zu log-probabilities",
+                   row, sequence.tokens.size(), sequence.logprobs.size());
+    Tokens answer = sequence.tokens;
+    if (sequence.stopped) answer.pop_back();
+    attempts.push_back({&problems[row / samples], tokenizer_.decode(answer), sequence.stopped});
+    batch.new_tokens += sequence.tokens.size();
+    batch.stopped += sequence.stopped ? 1 : 0;
+  }
+  PLEXRL_ASSIGN(batch.rewards, environment_.score(attempts));
+  return {};
+}
+
+}  // namespace plexrl::cli

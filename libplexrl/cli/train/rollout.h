@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rollout: draws problems, lets the model answer them, scores the answers. One thread.
+#pragma once
+
+#include <vector>
+
+#include "cli/train/environment.h"
+#include "cli/train/op_meter.h"
+#include "cli/train/service.h"
+
+namespace plexrl::cli {
+
+// Row of sample s of prompt p is p * samples + s.
+struct RolloutBatch {
+  std::vector<Tokens> prompts;
+  std::vector<Sequence> sequences;
+  std::vector<double> rewards;
+  std::uint64_t new_tokens = 0;
+  std::uint64_t stopped = 0;  // sequences that ended themselves
+  [[nodiscard]] double mean_reward() const;
+};
+
+class Rollout {
+ public:
+  Rollout(Service& service, OpMeter& meter, Environment& environment,
+          const CharTokenizer& tokenizer, const TrainOptions& options, std::uint32_t max_positions);
+
+  // Prompts and samples of training step `step`, answered by `version`. Depends on (seed, step,
+  // version) only.
+  [[nodiscard]] Result<RolloutBatch> train(std::uint64_t step, std::uint64_t version);
+  // Held-out problems, always the same ones, one answer each. temperature 0 is greedy.
+  [[nodiscard]] Result<RolloutBatch> held_out(std::uint64_t step, std::uint64_t version,
+                                              double temperature);
+
+ private:
+  [[nodiscard]] Result<RolloutBatch> run(const std::vector<Problem>& problems,
+                                         GenerateRequest request);
+  [[nodiscard]] Status check_length(const Problem& problem, const Tokens& prompt) const;
+  [[nodiscard]] Status score(const std::vector<Problem>& problems, std::uint32_t samples,
+                             RolloutBatch& batch);
+
+  Service& service_;
+  OpMeter& meter_;
+  Environment& environment_;
+  const CharTokenizer& tokenizer_;
+  const TrainOptions& options_;
+  std::uint32_t max_positions_;
+  std::uint32_t max_new_tokens_;
+};
+
+}  // namespace plexrl::cli

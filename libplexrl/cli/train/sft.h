@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data of the supervised warm start: cross entropy on the answers of fresh training problems.
+#pragma once
+
+#include <vector>
+
+#include "cli/train/environment.h"
+#include "cli/train/service.h"
+
+namespace plexrl::cli {
+
+// `batch` data of step `step`; depends on (seed, step) only. Weights are 1 / (answer tokens of the
+// batch) on answer positions, so that the loss, a sum, is the mean over answer tokens.
+[[nodiscard]] Result<std::vector<Datum>> sft_batch(Environment& environment,
+                                                   const CharTokenizer& tokenizer,
+                                                   std::uint32_t batch, std::uint64_t seed,
+                                                   std::uint64_t step);
+
+}  // namespace plexrl::cli

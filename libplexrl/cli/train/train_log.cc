@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train/train_log.h"
+
+#include <cerrno>
+
+#include "cli/output.h"
+
+namespace plexrl::cli {
+namespace {
+
+std::string percent(double part, double whole) {
+  return format_fixed(whole > 0.0 ? 100.0 * part / whole : 0.0, 0) + " %";
+}
+
+}  // namespace
+
+nlohmann::json to_json(const StepRecord& record) {
+  const double rate =
+      record.wall_s > 0.0 ? static_cast<double>(record.new_tokens) / record.wall_s : 0.0;
+  return {{"phase", "grpo"},
+          {"step", record.step},
+          {"version", record.version},
+          {"reward", record.reward},
+          {"stopped_fraction", record.stopped_fraction},
+          {"new_tokens", record.new_tokens},
+          {"tokens_per_s", rate},
+          {"wall_s", record.wall_s},
+          {"busy_s", record.times.busy_s},
+          {"wait_s", record.times.wait_s()},
+          {"other_tenants_s", record.times.other_tenants_s},
+          {"switch_s", record.times.switch_s},
+          {"tool_s", record.tool_s},
+          {"tool_simulated", record.tool_s > 0.0},
+          {"learning_rate", record.learning_rate},
+          {"loss", record.loss},
+          {"grad_norm", record.grad_norm},
+          {"ratio_mean", record.ratio_mean},
+          {"clip_fraction", record.clip_fraction},
+          {"logprob_drop", record.logprob_drop}};
+}
+
+std::string progress_line(const StepRecord& record) {
+  const double rate =
+      record.wall_s > 0.0 ? static_cast<double>(record.new_tokens) / record.wall_s : 0.0;
+  std::string line = "step " + std::to_string(record.step) + "/" + std::to_string(record.steps) +
+                     "  reward " + format_fixed(record.reward, 3) + "  " + format_fixed(rate, 0) +
+                     " tokens/s  busy " + percent(record.times.busy_s, record.wall_s) + "  wait " +
+                     percent(record.times.wait_s(), record.wall_s);
+  if (record.tool_s > 0.0)
+    line += "  tools " + percent(record.tool_s, record.wall_s) + " (simulated)";
+  if (record.logprob_drop > kLogprobDropWarning)
+    line += "  WARNING: log-probability drop " + format_fixed(record.logprob_drop, 2) +
+            ": the policy moves too fast; lower --lr or raise --warmup";
+  return line;
+}
+
+Result<TrainLog> TrainLog::open(const std::string& path, bool append) {
+  TrainLog log;
+  if (path.empty()) return log;
+  log.file_.reset(std::fopen(path.c_str(), append ? "ae" : "we"));
+  if (log.file_ == nullptr) return errno_error(Code::IO, errno, "--log: open '%s'", path.c_str());
+  return log;
+}
+
+Status TrainLog::step(const StepRecord& record) {
+  print_progress(progress_line(record));
+  return write(to_json(record));
+}
+
+Status TrainLog::write(const nlohmann::json& document) {
+  if (file_ == nullptr) return {};
+  const std::string line =
+      document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
+      std::fflush(file_.get()) != 0)
+    return errno_error(Code::IO, errno, "--log: write");
+  return {};
+}
+
+}  // namespace plexrl::cli

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `plexrl train` was asked for. The defaults are the recipe of plexrl(1), section TRAINING.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace plexrl::cli {
+
+enum class SaveFormat : std::uint8_t { kCheckpoint, kWeights };
+
+struct TrainOptions {
+  // what to train
+  std::string environment = "sort";  // sort, add, jsonl:FILE
+  std::string model_name = "policy";
+  std::string base;             // empty: the grant's first
+  std::string train_mode;       // empty: the grant's
+  std::uint32_t lora_rank = 0;  // 0: the grant's
+  std::uint64_t seed = 1;
+
+  // GRPO
+  std::uint32_t steps = 30;
+  std::uint32_t prompts = 64;
+  std::uint32_t samples = 8;  // per prompt: the group
+  std::uint32_t minibatches = 2;
+  double learning_rate = 0.0;  // 0: by train mode
+  std::uint32_t warmup_updates = 0;
+  double temperature = 1.0;
+  double grad_clip_norm = 1.0;
+  std::uint32_t max_new_tokens = 0;  // 0: the environment's longest answer
+  double tool_latency_s = 0.0;       // simulated waiting for tools, once per step
+
+  // supervised warm start
+  std::uint32_t sft_steps = 0;
+  double sft_target = 0.0;  // > 0: stop at this held-out reward, looked at every 25 steps
+  std::uint32_t sft_batch = 256;
+  double sft_learning_rate = 3e-3;
+  std::uint32_t sft_warmup_updates = 30;
+
+  // held-out evaluation
+  std::uint32_t eval_every = 0;  // steps; 0: only at the end
+  std::uint32_t eval_prompts = 256;
+
+  // jsonl
+  std::string verifier;  // command; empty: exact match
+  double verifier_timeout_s = 10.0;
+  std::uint32_t verifier_jobs = 1;
+  std::string stop_text = ";";  // one token that ends an answer
+
+  // files
+  std::string log;
+  std::string summary;
+  std::string checkpoint;
+  std::uint32_t checkpoint_every = 10;
+  bool resume = false;
+  std::string save;
+  SaveFormat save_format = SaveFormat::kCheckpoint;
+};
+
+}  // namespace plexrl::cli

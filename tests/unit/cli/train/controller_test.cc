@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train/controller.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "unit/cli/train/fake_service.h"
+
+namespace plexrl::cli {
+namespace {
+
+class ControllerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "plexrl-train-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+    options_.steps = 6;
+    options_.prompts = 8;
+    options_.samples = 4;
+    options_.eval_prompts = 0;
+    options_.summary = "wanted";  // the controller then hashes the final state
+    stop_ = false;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  Result<nlohmann::json> run(FakeService& service) { return run(service, options_); }
+  Result<nlohmann::json> run(FakeService& service, const TrainOptions& options) {
+    testing::internal::CaptureStderr();
+    auto environment = make_environment(options);
+    auto log = TrainLog::open(options.log, options.resume);
+    Controller controller(options, service, **environment, *log, system_clock(), stop_);
+    auto result = controller.run();
+    progress_ = testing::internal::GetCapturedStderr();
+    return result;
+  }
+  std::string path(const char* name) const { return directory_ + "/" + name; }
+
+  std::string directory_;
+  TrainOptions options_;
+  std::atomic<bool> stop_{false};
+  std::string progress_;
+};
+
+TEST_F(ControllerTest, RunsToTheEndAndSummarises) {
+  FakeService service;
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+  EXPECT_EQ((*summary)["steps"], 6);
+  EXPECT_EQ((*summary)["train"], "full");
+  EXPECT_EQ((*summary)["model_step"], 12);
+  EXPECT_EQ((*summary)["learning_rate"], 2e-4);
+  EXPECT_EQ((*summary)["state_sha256"], service.sha());
+  // publish, generate, 2 x (forward_backward, optim_step) of 1 ms each
+  EXPECT_NEAR((*summary)["busy_s"].get<double>(), 6 * 6 * 0.001, 1e-9);
+  EXPECT_GT((*summary)["reward_last"].get<double>(), (*summary)["reward_first"].get<double>());
+  EXPECT_NE(progress_.find("step 6/6"), std::string::npos);
+}
+
+TEST_F(ControllerTest, SameSeedSameOpsOtherSeedOtherOps) {
+  FakeService first, second, third;
+  ASSERT_TRUE(run(first).has_value());
+  ASSERT_TRUE(run(second).has_value());
+  options_.seed = 2;
+  ASSERT_TRUE(run(third).has_value());
+  EXPECT_EQ(first.sha(), second.sha());
+  EXPECT_NE(first.sha(), third.sha());
+}
+
+TEST_F(ControllerTest, SamplesTheLatestPublishedVersion) {
+  FakeService service;
+  ASSERT_TRUE(run(service).has_value());
+  ASSERT_EQ(service.requests.size(), 6U);
+  for (std::size_t step = 0; step < 6; ++step)
+    EXPECT_EQ(service.requests[step].version, 1 + 5 * step);
+  EXPECT_EQ(service.requests[0].prompts.size(), 8U);
+  EXPECT_EQ(service.requests[0].samples_per_prompt, 4U);
+  EXPECT_EQ(service.requests[0].max_new_tokens, 7U);
+  EXPECT_NE(service.requests[0].seed, service.requests[1].seed);
+}
+
+// A requeued job on the same node: the controller died after any accepted op. With and without a
+// checkpoint file, the ops that are applied in the end are the same as without the cut.
+class CutTest : public ControllerTest, public testing::WithParamInterface<bool> {};
+
+TEST_P(CutTest, AtEveryTrainingOpGivesTheSameState) {
+  options_.sft_steps = 3;
+  options_.sft_batch = 4;
+  options_.steps = 3;
+  FakeService straight;
+  ASSERT_TRUE(run(straight).has_value());
+  for (std::uint64_t cut = 1; cut < 22; ++cut) {
+    TrainOptions options = options_;
+    options.checkpoint_every = 2;
+    if (GetParam()) options.checkpoint = path(("checkpoint" + std::to_string(cut)).c_str());
+    FakeService service;
+    service.max_next_seq = cut;
+    EXPECT_EQ(run(service, options).error().code(), Code::UNAVAILABLE);
+    service.max_next_seq = UINT64_MAX;
+    options.resume = GetParam();
+    const auto summary = run(service, options);
+    ASSERT_TRUE(summary.has_value()) << cut << ": " << summary.error().to_string();
+    EXPECT_EQ(service.sha(), straight.sha()) << "cut before op " << cut;
+    EXPECT_EQ(service.weights.step, straight.weights.step) << "cut before op " << cut;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutJournal, CutTest, testing::Bool());
+
+TEST_F(ControllerTest, ResumeOnAnotherNodeGivesTheSameCurve) {
+  FakeService straight;
+  const auto expected = run(straight);
+  options_.checkpoint = path("checkpoint");
+  options_.checkpoint_every = 2;
+  FakeService first_node;
+  first_node.max_next_seq = 25;  // in the fifth step
+  EXPECT_FALSE(run(first_node).has_value());
+  options_.resume = true;
+  FakeService second_node;
+  second_node.model_id = 99;
+  const auto resumed = run(second_node);
+  ASSERT_TRUE(resumed.has_value()) << resumed.error().to_string();
+  EXPECT_EQ(second_node.sha(), straight.sha());
+  EXPECT_EQ((*resumed)["reward_first"], (*expected)["reward_first"]);
+  EXPECT_EQ((*resumed)["reward_last"], (*expected)["reward_last"]);
+}
+
+TEST_F(ControllerTest, OnlyTheNewestModelFileIsKept) {
+  options_.checkpoint = path("checkpoint");
+  options_.checkpoint_every = 1;
+  FakeService service;
+  ASSERT_TRUE(run(service).has_value());
+  int models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_))
+    models += entry.path().extension() == ".safetensors" ? 1 : 0;
+  EXPECT_EQ(models, 1);
+}
+
+TEST_F(ControllerTest, ResumeWithoutACheckpointStartsAnew) {
+  options_.checkpoint = path("none-yet");
+  options_.resume = true;
+  FakeService service;
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_EQ((*summary)["steps"], 6);
+}
+
+TEST_F(ControllerTest, AnExistingCheckpointIsNotOverwritten) {
+  options_.checkpoint = path("checkpoint");
+  FakeService service, other;
+  ASSERT_TRUE(run(service).has_value());
+  const auto again = run(other);
+  EXPECT_EQ(again.error().code(), Code::EXISTS);
+  EXPECT_NE(again.error().text().find("--resume"), std::string::npos);
+}
+
+TEST_F(ControllerTest, ACheckpointOfOtherOptionsIsRefused) {
+  options_.checkpoint = path("checkpoint");
+  FakeService service, other;
+  ASSERT_TRUE(run(service).has_value());
+  options_.resume = true;
+  options_.samples = 5;
+  const auto again = run(other);
+  EXPECT_EQ(again.error().code(), Code::INVALID_ARGUMENT);
+  EXPECT_NE(again.error().text().find("--samples"), std::string::npos);
+}
+
+TEST_F(ControllerTest, ADamagedCheckpointIsNamed) {
+  options_.checkpoint = path("checkpoint");
+  options_.resume = true;
+  std::ofstream(options_.checkpoint) << "{\"run\":";
+  FakeService service;
+  const auto result = run(service);
+  EXPECT_EQ(result.error().code(), Code::CORRUPT);
+  EXPECT_NE(result.error().text().find(options_.checkpoint), std::string::npos);
+}
+
+TEST_F(ControllerTest, AModelThatIsNotTheCheckpointsIsRefused) {
+  options_.checkpoint = path("checkpoint");
+  FakeService service, other;
+  ASSERT_TRUE(run(service).has_value());
+  const std::string model = options_.checkpoint + ".6.safetensors";
+  ASSERT_TRUE(std::filesystem::exists(model));
+  FakeService::Weights strange;
+  std::ofstream(model, std::ios::binary).write(reinterpret_cast<char*>(&strange), sizeof strange);
+  options_.resume = true;
+  EXPECT_EQ(run(other).error().code(), Code::CORRUPT);
+}
+
+TEST_F(ControllerTest, AStopWritesACheckpointAndResumeFinishes) {
+  FakeService straight, service, fresh;
+  ASSERT_TRUE(run(straight).has_value());
+  options_.checkpoint = path("checkpoint");
+  stop_ = true;
+  EXPECT_EQ(run(service).error().code(), Code::CANCELLED);
+  stop_ = false;
+  options_.resume = true;
+  ASSERT_TRUE(run(fresh).has_value());
+  EXPECT_EQ(fresh.sha(), straight.sha());
+}
+
+TEST_F(ControllerTest, ALostModelIsLoadedFromTheCheckpoint) {
+  FakeService straight, service;
+  ASSERT_TRUE(run(straight).has_value());
+  options_.checkpoint = path("checkpoint");
+  options_.checkpoint_every = 2;
+  service.max_next_seq = 25;
+  EXPECT_FALSE(run(service).has_value());
+  service.max_next_seq = UINT64_MAX;
+  service.lose_next_op = true;
+  options_.resume = true;
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+  EXPECT_EQ(service.sha(), straight.sha());
+}
+
+TEST_F(ControllerTest, ALostModelWithoutACheckpointFails) {
+  FakeService service;
+  service.lose_next_op = true;
+  EXPECT_EQ(run(service).error().code(), Code::LOST);
+}
+
+TEST_F(ControllerTest, AModelOfAnotherRunIsRefused) {
+  FakeService service;
+  service.next_seq = 500;
+  const auto result = run(service);
+  EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
+  EXPECT_NE(result.error().text().find("--model-name"), std::string::npos);
+}
+
+TEST_F(ControllerTest, WarmStartEndsAtItsTarget) {
+  options_.sft_steps = 500;
+  options_.sft_batch = 2;
+  options_.sft_target = 0.6;
+  options_.eval_prompts = 64;
+  options_.steps = 0;
+  FakeService service;
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value());
+  const int steps = (*summary)["sft_steps"].get<int>();
+  EXPECT_EQ(steps % 25, 0);
+  EXPECT_LT(steps, 100);
+  EXPECT_GE((*summary)["held_out"]["sampled"].get<double>(), 0.6);
+}
+
+TEST_F(ControllerTest, SimulatedToolsAreLabelled) {
+  options_.steps = 1;
+  options_.tool_latency_s = 0.01;
+  options_.log = path("log");
+  FakeService service;
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_EQ((*summary)["tool_simulated"], true);
+  EXPECT_GE((*summary)["tool_s"].get<double>(), 0.01);
+  EXPECT_NE(progress_.find("(simulated)"), std::string::npos);
+  std::ifstream log(options_.log);
+  std::string line;
+  ASSERT_TRUE(std::getline(log, line));
+  const auto record = nlohmann::json::parse(line);
+  EXPECT_EQ(record["phase"], "grpo");
+  EXPECT_EQ(record["tool_simulated"], true);
+  EXPECT_NEAR(record["busy_s"].get<double>(), 0.006, 1e-9);
+}
+
+TEST_F(ControllerTest, WarnsWhenThePolicyMovesTooFast) {
+  options_.steps = 1;
+  FakeService service;
+  service.logprob_drop = 0.35;
+  ASSERT_TRUE(run(service).has_value());
+  EXPECT_NE(progress_.find("WARNING: log-probability drop 0.35"), std::string::npos);
+}
+
+TEST_F(ControllerTest, AJobThatMayNotTrainIsToldSo) {
+  FakeService service;
+  service.train_mode = "none";
+  const auto result = run(service);
+  EXPECT_EQ(result.error().code(), Code::PERMISSION);
+  EXPECT_NE(result.error().text().find("--plexrl-train"), std::string::npos);
+}
+
+TEST_F(ControllerTest, LoraHasItsOwnLearningRate) {
+  options_.steps = 1;
+  FakeService service;
+  service.train_mode = "lora";
+  EXPECT_EQ((*run(service))["learning_rate"], 5e-4);
+}
+
+}  // namespace
+}  // namespace plexrl::cli

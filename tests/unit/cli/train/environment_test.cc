@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train/environment.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "cli/train/add_environment.h"
+#include "cli/train/jsonl_environment.h"
+#include "cli/train/sort_environment.h"
+
+namespace plexrl::cli {
+namespace {
+
+TEST(Sort, ProblemsAreWellFormed) {
+  SortEnvironment environment;
+  Random random(1, Stream::kProblems, 0);
+  for (int i = 0; i < 200; ++i) {
+    const Problem problem = environment.training_problem(random);
+    ASSERT_EQ(problem.prompt.size(), 7U);
+    EXPECT_EQ(problem.prompt.back(), '>');
+    EXPECT_TRUE(std::is_sorted(problem.answer.begin(), problem.answer.end()));
+    std::string digits = problem.prompt.substr(0, 6);
+    std::sort(digits.begin(), digits.end());
+    EXPECT_EQ(digits, problem.answer);
+  }
+}
+
+TEST(Sort, NoHeldOutAnswerIsSeenInTraining) {
+  SortEnvironment environment;
+  Random random(1, Stream::kProblems, 0);
+  std::set<std::string> training, held_out;
+  for (int i = 0; i < 5000; ++i) {
+    training.insert(environment.training_problem(random).answer);
+    held_out.insert(environment.held_out_problem(random).answer);
+  }
+  for (const auto& answer : held_out) EXPECT_FALSE(training.contains(answer)) << answer;
+}
+
+TEST(Sort, OneMultisetInTenIsHeldOut) {
+  int held_out = 0, all = 0;
+  for (int number = 0; number < 1'000'000; ++number) {
+    std::string digits = std::to_string(number);
+    digits.insert(0, 6 - digits.size(), '0');
+    if (!std::is_sorted(digits.begin(), digits.end())) continue;
+    ++all;
+    held_out += SortEnvironment::held_out({digits + ">", digits}) ? 1 : 0;
+  }
+  EXPECT_EQ(all, 5005);
+  EXPECT_NEAR(held_out, 500, 75);
+}
+
+TEST(Add, AnswerIsTheSumLowestDigitFirst) {
+  EXPECT_EQ(AddEnvironment::problem(37, 58).prompt, "37+58=");
+  EXPECT_EQ(AddEnvironment::problem(37, 58).answer, "590");
+  EXPECT_EQ(AddEnvironment::problem(3, 4).prompt, "03+04=");
+  EXPECT_EQ(AddEnvironment::problem(99, 99).answer, "891");
+}
+
+TEST(Add, OnePairInTenIsHeldOutAndEveryPairOfLastDigitsIsTrained) {
+  int held_out = 0;
+  std::set<std::uint32_t> trained_last_digits;
+  for (std::uint32_t a = 0; a < 100; ++a)
+    for (std::uint32_t b = 0; b < 100; ++b) {
+      EXPECT_EQ(AddEnvironment::held_out(a, b), AddEnvironment::held_out(b, a));
+      if (AddEnvironment::held_out(a, b))
+        ++held_out;
+      else
+        trained_last_digits.insert(a % 10 * 10 + b % 10);
+    }
+  EXPECT_NEAR(held_out, 1000, 150);
+  EXPECT_EQ(trained_last_digits.size(), 100U);
+}
+
+TEST(Rewards, NeedTheWholeAnswerAndItsEnd) {
+  const Problem problem{"21>", "12"};
+  EXPECT_EQ(exact_match({&problem, "12", true}), 1.0);
+  EXPECT_EQ(exact_match({&problem, "12", false}), 0.0);
+  EXPECT_EQ(exact_match({&problem, "21", true}), 0.0);
+  EXPECT_EQ(exact_match({&problem, "", true}), 0.0);
+}
+
+TEST(MakeEnvironment, NamesWhatItTakes) {
+  TrainOptions options;
+  options.environment = "chess";
+  const auto result = make_environment(options);
+  EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
+  EXPECT_NE(result.error().text().find("jsonl:FILE"), std::string::npos);
+}
+
+TEST(MakeEnvironment, AVerifierNeedsJsonl) {
+  TrainOptions options;
+  options.verifier = "true";
+  EXPECT_EQ(make_environment(options).error().code(), Code::INVALID_ARGUMENT);
+}
+
+class JsonlTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "plexrl-jsonl-XXXXXX").string();
+    const int fd = mkstemp(name.data());
+    ASSERT_GE(fd, 0);
+    ::close(fd);
+    path_ = name;
+    options_.environment = "jsonl:" + path_;
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+  Result<std::unique_ptr<Environment>> open(const std::string& text) {
+    std::ofstream(path_, std::ios::binary) << text;
+    return make_environment(options_);
+  }
+  static std::string many(int count) {
+    std::string text;
+    for (int i = 0; i < count; ++i)
+      text += R"({"prompt":")" + std::to_string(i) + R"(=","answer":")" + std::to_string(i * 2) +
+              "\"}\n";
+    return text;
+  }
+
+  std::string path_;
+  TrainOptions options_;
+};
+
+TEST_F(JsonlTest, SplitsByPromptWithoutLeakage) {
+  const auto environment = open(many(1000) + many(1000));
+  ASSERT_TRUE(environment.has_value()) << environment.error().to_string();
+  Random random(1, Stream::kProblems, 0);
+  std::set<std::string> training, held_out;
+  for (int i = 0; i < 5000; ++i) {
+    training.insert((*environment)->training_problem(random).prompt);
+    held_out.insert((*environment)->held_out_problem(random).prompt);
+  }
+  EXPECT_NEAR(static_cast<double>(held_out.size()), 100.0, 40.0);
+  for (const auto& prompt : held_out) EXPECT_FALSE(training.contains(prompt)) << prompt;
+  EXPECT_EQ((*environment)->max_answer_chars(), 5U);
+}
+
+TEST_F(JsonlTest, ErrorsNameFileAndLine) {
+  const auto result = open(many(3) + "\nnot json\n");
+  EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
+  EXPECT_NE(result.error().text().find(path_ + ":5"), std::string::npos);
+}
+
+TEST_F(JsonlTest, RefusesWhatIsNotAProblem) {
+  for (const char* line :
+       {"[]", "\"x\"", R"({"answer":"1"})", R"({"prompt":"1="})", R"({"prompt":1,"answer":"1"})",
+        R"({"prompt":"","answer":"1"})", R"({"prompt":"1=","answer":["1"]})",
+        R"({"prompt":"1=","answer":"1;2"})", "{\"prompt\":\"\xff\",\"answer\":\"1\"}", "{"}) {
+    EXPECT_EQ(open(line).error().code(), Code::INVALID_ARGUMENT) << line;
+  }
+}
+
+TEST_F(JsonlTest, DeepNestingIsAnErrorAndNotACrash) {
+  const auto result = open(std::string(900'000, '['));
+  EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
+}
+
+TEST_F(JsonlTest, LongLinesAreRefused) {
+  EXPECT_EQ(open(std::string(2 << 20, 'x')).error().code(), Code::TOO_LARGE);
+}
+
+TEST_F(JsonlTest, EmptyAndMissingFiles) {
+  EXPECT_EQ(open("").error().code(), Code::INVALID_ARGUMENT);
+  options_.environment = "jsonl:/nonexistent/file";
+  EXPECT_EQ(make_environment(options_).error().code(), Code::NOT_FOUND);
+}
+
+TEST_F(JsonlTest, AVerifierNeedsNoAnswers) {
+  options_.verifier = "true";
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += R"({"prompt":")" + std::to_string(i) + "=\"}\n";
+  EXPECT_TRUE(open(text).has_value());
+}
+
+}  // namespace
+}  // namespace plexrl::cli
