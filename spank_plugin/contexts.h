@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plugin does in each of Slurm's contexts; dispatch.cc chooses. Each file has its own.
+#pragma once
+
+#include "plugin_args.h"
+#include "spank_api.h"
+
+namespace plexrl::spank {
+
+// sbatch, salloc and srun, as the user.
+void client_init(spank_context_t context);
+// Negative when the options do not fit together: nothing is submitted.
+[[nodiscard]] int client_check_options();
+
+// `slurmstepd spank prolog` and `epilog`, as root; once per node and job. They never fail: a
+// failure would drain the node.
+void job_prolog(spank_t spank, const PluginArgs& args);
+void job_epilog(spank_t spank, const PluginArgs& args);
+
+// The forked task in slurmstepd, as root. Ends the process when the job must not run.
+void task_init_privileged(spank_t spank, const Result<PluginArgs>& args);
+
+}  // namespace plexrl::spank

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "site_cache.h"
+
+#include <utility>
+
+namespace plexrl::job_submit {
+namespace {
+
+bool same(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec &&
+         a.st_ctim.tv_sec == b.st_ctim.tv_sec && a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
+}
+
+}  // namespace
+
+bool SiteCache::changed() {
+  struct stat now {};
+  // A missing file leaves zeros, which differ from those of any file.
+  if (::stat(path_.c_str(), &now) != 0) now = {};
+  const bool is_new = !known_ || !same(now, stat_);
+  known_ = true;
+  stat_ = now;
+  return is_new;
+}
+
+const config::SiteConfig* SiteCache::look() {
+  if (changed()) {
+    auto site = config::load_site_config(path_, true);
+    problem_ = site.error();
+    news_ = !problem_.ok();
+    if (site) site_ = std::move(*site);
+  }
+  return site_ ? &*site_ : nullptr;
+}
+
+bool SiteCache::take_news() { return std::exchange(news_, false); }
+
+}  // namespace plexrl::job_submit

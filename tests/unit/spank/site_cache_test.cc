@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "site_cache.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "submitters.h"
+
+namespace plexrl::job_submit {
+namespace {
+
+class Cache : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/plexrl-site-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    top_ = name;
+    file_ = top_ + "/plexrl.yaml";
+  }
+  void TearDown() override { std::filesystem::remove_all(top_); }
+
+  // Written beside and renamed, so that each version has an inode of its own.
+  void write(const std::string& cluster) {
+    std::ofstream(file_ + ".new") << "cluster: " << cluster << R"(
+pools:
+  - {name: p, partition: p, nodes: n1, models: m, host_memory_mib: 100, device_memory_mib: 2, activation_memory_mib: 1}
+models:
+  - {name: m, path: /m, parameters: 1, hidden_size: 1, layers: 1, intermediate_size: 1}
+)";
+    std::filesystem::rename(file_ + ".new", file_);
+  }
+
+  std::string top_;
+  std::string file_;
+};
+
+TEST_F(Cache, ReadsAgainOnlyWhenTheFileChanged) {
+  SiteCache cache(file_);
+  write("one");
+  const config::SiteConfig* site = cache.look();
+  ASSERT_NE(site, nullptr);
+  EXPECT_EQ(site->cluster, "one");
+  EXPECT_EQ(cache.look(), site);
+  write("two");
+  ASSERT_NE(cache.look(), nullptr);
+  EXPECT_EQ(cache.look()->cluster, "two");
+  EXPECT_FALSE(cache.take_news());
+}
+
+TEST_F(Cache, KeepsTheLastGoodFileAndReportsOnce) {
+  SiteCache cache(file_);
+  write("one");
+  ASSERT_NE(cache.look(), nullptr);
+  write("[");
+  ASSERT_NE(cache.look(), nullptr);
+  EXPECT_EQ(cache.look()->cluster, "one");
+  EXPECT_TRUE(cache.take_news());
+  EXPECT_FALSE(cache.take_news());
+  EXPECT_FALSE(cache.problem().ok());
+  std::filesystem::remove(file_);
+  EXPECT_NE(cache.look(), nullptr);
+  EXPECT_TRUE(cache.take_news());
+}
+
+TEST_F(Cache, NothingWithoutAFile) {
+  SiteCache cache(file_);
+  EXPECT_EQ(cache.look(), nullptr);
+  EXPECT_EQ(cache.problem().code(), Code::NOT_FOUND);
+  write("late");
+  ASSERT_NE(cache.look(), nullptr);
+  EXPECT_TRUE(cache.problem().ok());
+}
+
+TEST_F(Cache, RefusesAFileThatOthersMayWrite) {
+  SiteCache cache(file_);
+  write("one");
+  std::filesystem::permissions(file_, std::filesystem::perms::others_write,
+                               std::filesystem::perm_options::add);
+  EXPECT_EQ(cache.look(), nullptr);
+  EXPECT_EQ(cache.problem().code(), Code::PERMISSION);
+}
+
+TEST(Submitters, KnowsRootAndItsGroup) {
+  Submitters known;
+  const slurm::Submitter& root = known.get(0, TimePoint{1});
+  EXPECT_EQ(root.user, "root");
+  EXPECT_NE(std::find(root.groups.begin(), root.groups.end(), "root"), root.groups.end());
+  EXPECT_EQ(&known.get(0, TimePoint{2}), &root);
+}
+
+TEST(Submitters, AUidWithoutANameHasNoGroups) {
+  Submitters known;
+  const slurm::Submitter& nobody = known.get(3999999999U, TimePoint{1});
+  EXPECT_EQ(nobody.user, "");
+  EXPECT_TRUE(nobody.groups.empty());
+}
+
+}  // namespace
+}  // namespace plexrl::job_submit
