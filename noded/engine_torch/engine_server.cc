@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/engine_server.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "wire/message.h"
+
+namespace plexrl::worker {
+namespace {
+
+// plexrld sends a few commands at a time; a peer that sends this many is broken.
+constexpr std::size_t kMaxPending = 1024;
+
+template <class BodyT>
+wire::EngineBodyUnion body_of(BodyT value) {
+  wire::EngineBodyUnion body;
+  body.Set(std::move(value));
+  return body;
+}
+
+wire::ModelHeldT held(const HeldModel& model) {
+  wire::ModelHeldT out;
+  out.model = model.id;
+  out.mode = model.mode;
+  out.lora_rank = model.lora_rank;
+  out.seed = model.seed;
+  out.step = model.position.step;
+  out.version = model.position.version;
+  out.applied_seq = model.position.applied_seq;
+  out.committed_seq = model.position.committed_seq;
+  out.gradients_pending = model.position.gradients_pending;
+  const auto add = [&](wire::SegmentKind kind, std::uint64_t bytes,
+                       const std::vector<std::uint32_t>& device) {
+    auto place = std::make_unique<wire::SegmentPlaceT>();
+    place->kind = kind;
+    place->bytes = bytes;
+    place->device = device;
+    out.segments.push_back(std::move(place));
+  };
+  for (const auto& [kind, segment] : model.segments)
+    add(kind, segment.place->bytes(), segment.device);
+  // A running op has the KV: its chunks are those of its EngineRunOp, which plexrld remembers.
+  if (model.running_op == 0 && model.kv)
+    add(wire::SegmentKind::Kv, model.kv->place->bytes(), model.kv->device);
+  return out;
+}
+
+}  // namespace
+
+EngineServer::EngineServer(ServerOptions options, ModelCode& code, BackendFactory open_device,
+                           UniqueFd listener)
+    : options_(std::move(options)),
+      table_(code, std::move(open_device)),
+      link_(std::move(listener), *this),
+      ops_(table_, link_, inbox_, [this] { pump(); }) {}
+
+EngineServer::~EngineServer() = default;
+
+Status EngineServer::serve() {
+  PLEXRL_TRY(inbox_.open());
+  while (!quitting_ || !link_.flushed()) {
+    std::array<pollfd, 2> fds = {link_.poll_request(), pollfd{inbox_.fd(), POLLIN, 0}};
+    if (::poll(fds.data(), fds.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return errno_error(Code::IO, errno, "poll");
+    }
+    if (fds[1].revents != 0) inbox_.run_all();
+    link_.handle(fds[0].revents);
+    greet_when_quiet();
+  }
+  return {};
+}
+
+void EngineServer::on_request(const Ticket& ticket, wire::EngineBodyUnion body,
+                              std::vector<UniqueFd> fds) {
+  if (on_memory_request(ticket, body, fds) || on_op_request(ticket, body, fds)) return;
+  if (body.AsEngineQuit() != nullptr) {
+    quitting_ = true;
+    return link_.reply(ticket, body_of(wire::EngineDoneT()));
+  }
+  answer_status(ticket, error(Code::UNSUPPORTED, "this engine does not know request type %d",
+                              static_cast<int>(body.type)));
+}
+
+bool EngineServer::on_memory_request(const Ticket& ticket, wire::EngineBodyUnion& body,
+                                     std::vector<UniqueFd>& fds) {
+  if (const auto* const attach = body.AsEngineAttachPools())
+    answer_status(ticket, table_.attach(*attach, std::move(fds)));
+  else if (const auto* const sizes = body.AsEngineDescribe())
+    describe(ticket, *sizes);
+  else if (auto* const resume = body.AsEngineResume())
+    enqueue(ticket, make_resume(table_, std::move(*resume)));
+  else if (auto* const suspend = body.AsEngineSuspend())
+    enqueue(ticket, make_suspend(table_, std::move(*suspend)));
+  else if (auto* const commit = body.AsEngineCommit())
+    enqueue(ticket, make_commit(table_, ops_, std::move(*commit)));
+  else if (auto* const forget = body.AsEngineForget())
+    enqueue(ticket, make_forget(table_, ops_, std::move(*forget)));
+  else
+    return false;
+  return true;
+}
+
+bool EngineServer::on_op_request(const Ticket& ticket, wire::EngineBodyUnion& body,
+                                 std::vector<UniqueFd>& fds) {
+  if (auto* const run = body.AsEngineRunOp())
+    ops_.run(ticket, std::move(*run), std::move(fds));
+  else if (const auto* const yield = body.AsEngineYield()) {
+    link_.reply(ticket, body_of(wire::EngineDoneT()));
+    ops_.yield(yield->op);
+  } else if (const auto* const dropped = body.AsEngineDropOp())
+    drop(ticket, dropped->op);
+  else if (const auto* const asked = body.AsEnginePing())
+    ping(ticket, *asked);
+  else
+    return false;
+  return true;
+}
+
+void EngineServer::answer_status(const Ticket& ticket, const Status& status) {
+  link_.reply(ticket, status.ok() ? body_of(wire::EngineDoneT()) : failure_body(status));
+}
+
+void EngineServer::describe(const Ticket& ticket, const wire::EngineDescribeT& request) {
+  auto description = table_.code().describe(request.mode, request.lora_rank);
+  link_.reply(ticket,
+              description ? body_of(std::move(*description)) : failure_body(description.error()));
+}
+
+// Several yielded ops make several commands; the last one answers.
+void EngineServer::drop(const Ticket& ticket, std::uint64_t op) {
+  if (ops_.drop_running(ticket, op)) return;
+  auto taken = ops_.take_yielded(op);
+  if (taken.empty()) return answer_status(ticket, {});
+  for (auto& held_op : taken) {
+    const bool last = &held_op == &taken.back();
+    enqueue(last ? ticket : Ticket{}, make_abandon(table_, held_op->request.model,
+                                                   held_op->request.op, std::move(held_op->run)));
+  }
+}
+
+void EngineServer::ping(const Ticket& ticket, const wire::EnginePingT& request) {
+  wire::EnginePongT pong;
+  pong.nonce = request.nonce;
+  pong.running_op = ops_.running_op();
+  pong.op_progress = ops_.progress();
+  pong.activation_bytes = table_.code().activation_bytes();
+  pong.resident_bytes = table_.resident_bytes();
+  link_.reply(ticket, body_of(pong));
+}
+
+void EngineServer::enqueue(const Ticket& ticket, std::unique_ptr<MemoryCommand> command) {
+  if (pending_.size() >= kMaxPending && ticket.request_id != 0)
+    return answer_status(ticket, error(Code::BUSY, "%zu memory commands wait", pending_.size()));
+  pending_.push_back({ticket, std::move(command)});
+  pump();
+}
+
+// In order, one at a time. A command that is blocked is looked at again when an op has stopped.
+void EngineServer::pump() {
+  while (!moving_ && !pending_.empty() && !pending_.front().command->blocked()) {
+    auto next = std::make_shared<Pending>(std::move(pending_.front()));
+    pending_.pop_front();
+    if (const Status status = next->command->prepare(); !status.ok()) {
+      answer_status(next->ticket, status);
+      continue;
+    }
+    moving_ = true;
+    memory_.submit([this, next] {
+      const Status outcome = next->command->work();
+      inbox_.post([this, next, outcome] { finish(*next, outcome); });
+    });
+  }
+}
+
+void EngineServer::finish(const Pending& pending, const Status& outcome) {
+  moving_ = false;
+  link_.reply(pending.ticket, pending.command->finish(outcome));
+  ops_.commit_ended();
+  pump();
+}
+
+// What the lost plexrld asked for and nobody began is not done any more: the next one decides anew.
+// Undoing dropped ops goes on.
+void EngineServer::on_disconnected() {
+  std::erase_if(pending_, [](const Pending& pending) { return !pending.command->must_run(); });
+}
+
+// A hello is sent when no move is under way, so that it is the truth.
+void EngineServer::greet_when_quiet() {
+  if (!link_.waits_for_hello() || moving_ || !pending_.empty()) return;
+  auto fds = table_.pool_fds();
+  if (!fds) return link_.refuse(fds.error());
+  link_.greet(hello(), std::move(*fds));
+}
+
+wire::EngineHelloT EngineServer::hello() const {
+  wire::EngineHelloT hello;
+  hello.protocol = wire::kProtocolVersion;
+  hello.engine = options_.id;
+  hello.base = options_.base_name;
+  hello.mode = options_.mode;
+  hello.pid = ::getpid();
+  hello.chunk_bytes = table_.chunk_bytes();
+  hello.device_chunks = static_cast<std::uint32_t>(table_.device_chunks());
+  hello.host_chunks = static_cast<std::uint32_t>(table_.host_chunks());
+  for (const auto& [id, model] : table_.all())
+    if (model->residency == Residency::kResident)
+      hello.models.push_back(std::make_unique<wire::ModelHeldT>(held(*model)));
+  ops_.describe(hello);
+  return hello;
+}
+
+}  // namespace plexrl::worker

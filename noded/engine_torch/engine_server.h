@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// EngineServer: plexrl-engine without its model mathematics: the protocol of engine.fbs, the memory
+// commands and the ops. Survives the loss of its connection and tells the next one what it holds.
+//
+// Threads: this one (the protocol thread) owns all facts and never blocks for long, so pings are
+// answered while an op runs; the memory thread carries out memory commands one by one, commits
+// beside ops; the compute thread runs ops.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine_torch/op_board.h"
+
+namespace plexrl::worker {
+
+struct ServerOptions {
+  std::uint64_t id = 0;
+  std::string base_name;
+  wire::TrainMode mode = wire::TrainMode::Lora;
+};
+
+class EngineServer final : private EngineLink::Handler {
+ public:
+  // `code` must live longer. `open_device` makes the backend of the attached device pool.
+  EngineServer(ServerOptions options, ModelCode& code, BackendFactory open_device,
+               UniqueFd listener);
+  ~EngineServer() override;
+
+  // Until EngineQuit. IO when the kernel refuses what it needs.
+  [[nodiscard]] Status serve();
+
+ private:
+  struct Pending {
+    Ticket ticket;
+    std::unique_ptr<MemoryCommand> command;
+  };
+
+  void on_request(const Ticket& ticket, wire::EngineBodyUnion body,
+                  std::vector<UniqueFd> fds) override;
+  void on_disconnected() override;
+
+  [[nodiscard]] bool on_memory_request(const Ticket& ticket, wire::EngineBodyUnion& body,
+                                       std::vector<UniqueFd>& fds);
+  [[nodiscard]] bool on_op_request(const Ticket& ticket, wire::EngineBodyUnion& body,
+                                   std::vector<UniqueFd>& fds);
+  void answer_status(const Ticket& ticket, const Status& status);
+  void describe(const Ticket& ticket, const wire::EngineDescribeT& request);
+  void drop(const Ticket& ticket, std::uint64_t op);
+  void ping(const Ticket& ticket, const wire::EnginePingT& request);
+
+  void enqueue(const Ticket& ticket, std::unique_ptr<MemoryCommand> command);
+  void pump();
+  void finish(const Pending& pending, const Status& outcome);
+  void greet_when_quiet();
+  [[nodiscard]] wire::EngineHelloT hello() const;
+
+  ServerOptions options_;
+  Inbox inbox_;
+  ModelTable table_;
+  EngineLink link_;
+  std::deque<Pending> pending_;
+  bool moving_ = false;  // the memory thread has a command
+  bool quitting_ = false;
+  OpBoard ops_;
+  JobThread memory_{"px-memory"};
+};
+
+}  // namespace plexrl::worker

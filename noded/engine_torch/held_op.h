@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// HeldOp: one op that the engine runs or that has yielded; and the piece of work that the compute
+// thread does on it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "base/clock.h"
+#include "base/unique_fd.h"
+#include "engine_torch/engine_link.h"
+#include "engine_torch/model_table.h"
+
+namespace plexrl::worker {
+
+struct HeldOp {
+  wire::EngineRunOpT request;
+  UniqueFd fd;                        // of a save or load on a client's file
+  std::unique_ptr<model::OpRun> run;  // null until it has begun; the compute thread's while it runs
+  bool writes_committed = false;
+
+  Ticket ticket;               // of the latest EngineRunOp
+  std::optional<Ticket> drop;  // of an EngineDropOp
+  TimePoint arrived;           // of the latest EngineRunOp
+  std::uint64_t commit_stall_ns = 0;
+};
+
+// Set by the protocol thread, read by the compute thread between steps.
+struct StopSignal {
+  std::atomic<bool> yield{false};
+  std::atomic<bool> drop{false};
+};
+
+struct OpOutcome {
+  enum class Kind : std::uint8_t { kFinished, kFailed, kYielded, kDropped };
+  Kind kind = Kind::kFailed;
+  Status error;              // kFailed
+  wire::OpValueUnion value;  // kFinished
+  std::uint64_t tokens = 0;
+  std::uint64_t run_ns = 0;
+};
+
+// Runs the op until it is finished, fails, or is told to stop. Maps its KV memory when it begins
+// and gives it back unless it yields. Compute thread. `progress` grows with each step.
+[[nodiscard]] OpOutcome run_op(ModelTable& table, HeldModel& model, HeldOp& op,
+                               const StopSignal& stop, std::atomic<std::uint64_t>& progress);
+
+}  // namespace plexrl::worker

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/memory_command.h"
+
+#include "wire/message.h"
+
+namespace plexrl::worker {
+
+wire::EngineBodyUnion failure_body(const Status& status) {
+  wire::EngineBodyUnion body;
+  body.Set(wire::to_failure(status));
+  return body;
+}
+
+Status copy_to_host(ModelTable& table, const HeldSegment& segment, const wire::SegmentPlaceT& place,
+                    CopyTotals& totals) {
+  const std::size_t bytes = segment.place->bytes();
+  const TimePoint start = system_clock().now();
+  PLEXRL_ASSIGN(auto host, table.host().map(place.host, device::AddressRange::Access::kReadWrite));
+  PLEXRL_TRY(table.device().copy_out(host.data(), segment.place->data(), bytes));
+  PLEXRL_TRY(table.device().zero(host.data() + bytes, host.bytes() - bytes));
+  totals.bytes_out += bytes;
+  totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
+  return {};
+}
+
+Status copy_from_host(ModelTable& table, const HeldSegment& segment,
+                      const wire::SegmentPlaceT& place, CopyTotals& totals) {
+  const std::size_t bytes = segment.place->bytes();
+  const TimePoint start = system_clock().now();
+  PLEXRL_ASSIGN(const auto host, table.host().map(place.host, device::AddressRange::Access::kRead));
+  PLEXRL_TRY(table.device().copy_in(segment.place->data(), host.data(), bytes));
+  totals.bytes_in += bytes;
+  totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
+  return {};
+}
+
+Status zero_tail(ModelTable& table, const HeldSegment& segment) {
+  const std::size_t bytes = segment.place->bytes();
+  return table.device().zero(segment.place->data() + bytes,
+                             segment.device.size() * table.chunk_bytes() - bytes);
+}
+
+Status map_segment(ModelTable& table, HeldSegment& segment,
+                   const std::vector<std::uint32_t>& chunks) {
+  PLEXRL_TRY(table.device().map(*segment.place, chunks));
+  segment.device = chunks;
+  return {};
+}
+
+Status unmap_segment(ModelTable& table, HeldSegment& segment) {
+  if (segment.device.empty()) return {};
+  PLEXRL_TRY(table.device().unmap(*segment.place));
+  segment.device.clear();
+  return {};
+}
+
+Status unmap_model(ModelTable& table, HeldModel& model) {
+  Status first;
+  const auto unmap = [&](HeldSegment& segment) {
+    if (Status status = unmap_segment(table, segment); !status.ok() && first.ok())
+      first = std::move(status);
+  };
+  for (auto& [kind, segment] : model.segments) unmap(segment);
+  if (model.kv) unmap(*model.kv);
+  return first;
+}
+
+}  // namespace plexrl::worker

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// MemoryCommand: something that changes or copies the memory of one model. Commands are executed
+// one at a time in the order of arrival: blocked() and prepare() on the protocol thread, work() on
+// the memory thread, finish() on the protocol thread again.
+#pragma once
+
+#include <memory>
+
+#include "base/clock.h"
+#include "engine_torch/model_table.h"
+
+namespace plexrl::worker {
+
+class MemoryCommand {
+ public:
+  virtual ~MemoryCommand() = default;
+  // True while an op that runs must end first. Ops never wait for a command that is blocked.
+  [[nodiscard]] virtual bool blocked() const { return false; }
+  // False: forgotten when the plexrld that asked goes away before it is begun.
+  [[nodiscard]] virtual bool must_run() const { return false; }
+  // Checks the request and marks the model. After an error the other two are not called.
+  [[nodiscard]] virtual Status prepare() = 0;
+  [[nodiscard]] virtual Status work() = 0;
+  // Unmarks the model and makes the reply; `outcome` is that of work().
+  [[nodiscard]] virtual wire::EngineBodyUnion finish(const Status& outcome) = 0;
+};
+
+// What a commit must know of the ops. Protocol thread.
+class CommitGate {
+ public:
+  virtual ~CommitGate() = default;
+  // An op that writes committed segments of the model runs.
+  [[nodiscard]] virtual bool writes_now(std::uint64_t model) const = 0;
+  // One has begun to write them and has yielded.
+  [[nodiscard]] virtual bool has_begun_to_write(std::uint64_t model) const = 0;
+};
+
+// Who must let go of a model that is being forgotten. Protocol thread.
+class OpOwner {
+ public:
+  virtual ~OpOwner() = default;
+  virtual void forget_model(std::uint64_t model) = 0;
+};
+
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_resume(ModelTable& table,
+                                                         wire::EngineResumeT request);
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_suspend(ModelTable& table,
+                                                          wire::EngineSuspendT request);
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_commit(ModelTable& table, const CommitGate& gate,
+                                                         wire::EngineCommitT request);
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_forget(ModelTable& table, OpOwner& ops,
+                                                         wire::EngineForgetT request);
+// Undoes a dropped op that had yielded: at once when its model is resident, else when it is
+// resumed. Its KV memory is given back. `run` may be null (the op had not begun).
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_abandon(ModelTable& table, std::uint64_t model,
+                                                          std::uint64_t op,
+                                                          std::unique_ptr<model::OpRun> run);
+
+// What the commands share.
+[[nodiscard]] wire::EngineBodyUnion failure_body(const Status& status);
+struct CopyTotals {
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_out = 0;
+  std::uint64_t copy_ns = 0;
+};
+// The segment's first `bytes` to the place's host chunks; the rest of the last chunk is zeroed, so
+// that nothing of the chunk's former owner stays there.
+[[nodiscard]] Status copy_to_host(ModelTable& table, const HeldSegment& segment,
+                                  const wire::SegmentPlaceT& place, CopyTotals& totals);
+[[nodiscard]] Status copy_from_host(ModelTable& table, const HeldSegment& segment,
+                                    const wire::SegmentPlaceT& place, CopyTotals& totals);
+// Zeroes what lies behind the segment's bytes in its last device chunk.
+[[nodiscard]] Status zero_tail(ModelTable& table, const HeldSegment& segment);
+[[nodiscard]] Status map_segment(ModelTable& table, HeldSegment& segment,
+                                 const std::vector<std::uint32_t>& chunks);
+// Ok for one that is not mapped.
+[[nodiscard]] Status unmap_segment(ModelTable& table, HeldSegment& segment);
+// Unmaps everything of the model; goes on after an error and returns the first.
+[[nodiscard]] Status unmap_model(ModelTable& table, HeldModel& model);
+
+}  // namespace plexrl::worker

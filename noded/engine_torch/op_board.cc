@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/op_board.h"
+
+#include <utility>
+
+#include "wire/message.h"
+
+namespace plexrl::worker {
+namespace {
+
+// One KV per model and few models per engine; far above what a scheduler lets happen.
+constexpr std::size_t kMaxYielded = 1024;
+
+using Number = unsigned long long;
+
+template <class BodyT>
+wire::EngineBodyUnion body_of(BodyT value) {
+  wire::EngineBodyUnion body;
+  body.Set(std::move(value));
+  return body;
+}
+
+}  // namespace
+
+OpBoard::OpBoard(ModelTable& table, EngineLink& link, Inbox& inbox,
+                 std::function<void()> on_stopped)
+    : table_(table), link_(link), inbox_(inbox), on_stopped_(std::move(on_stopped)) {}
+
+OpBoard::~OpBoard() { stop_.yield = true; }
+
+std::uint64_t OpBoard::running_op() const noexcept { return running_ ? running_->request.op : 0; }
+
+bool OpBoard::writes_now(std::uint64_t model) const {
+  return running_ && running_->request.model == model && running_->writes_committed;
+}
+
+bool OpBoard::has_begun_to_write(std::uint64_t model) const {
+  for (const auto& [id, op] : yielded_)
+    if (op->request.model == model && op->writes_committed && op->run) return true;
+  return false;
+}
+
+void OpBoard::run(const Ticket& ticket, wire::EngineRunOpT request, std::vector<UniqueFd> fds) {
+  if (answer_known(ticket, request)) return;
+  auto model = check(request);
+  if (!model) return link_.reply(ticket, failure_body(model.error()));
+  running_ = admit(std::move(request), std::move(fds));
+  running_->ticket = ticket;
+  running_->arrived = system_clock().now();
+  (*model)->running_op = running_->request.op;
+  last_ = {};
+  stop_.yield = stop_.drop = false;
+  start_if_free();
+}
+
+// A restarted plexrld asks again for an op that runs or whose result it did not take.
+bool OpBoard::answer_known(const Ticket& ticket, const wire::EngineRunOpT& request) {
+  if (running_ && running_->request.op == request.op) {
+    running_->ticket = ticket;
+    return true;
+  }
+  if (request.op == 0 || last_.op != request.op) return false;
+  link_.reply(ticket, last_.body);
+  return true;
+}
+
+Result<HeldModel*> OpBoard::check(const wire::EngineRunOpT& request) const {
+  if (request.op == 0) return error(Code::INVALID_ARGUMENT, "an op needs a number above 0");
+  if (running_)
+    return error(Code::BUSY, "op %llu runs; one op runs at a time",
+                 static_cast<Number>(running_->request.op));
+  if (yielded_.size() >= kMaxYielded && !yielded_.contains(request.op))
+    return error(Code::BUSY, "%zu ops have yielded; finish or drop some", yielded_.size());
+  if (const auto known = yielded_.find(request.op);
+      known != yielded_.end() && known->second->request.model != request.model)
+    return error(Code::INVALID_ARGUMENT, "op %llu belongs to another model",
+                 static_cast<Number>(request.op));
+  HeldModel* const model = table_.find(request.model);
+  if (model == nullptr || model->residency != Residency::kResident)
+    return error(Code::INVALID_ARGUMENT, "model %llu is not resident",
+                 static_cast<Number>(request.model));
+  if (model->is_base())
+    return error(Code::INVALID_ARGUMENT, "model 0 is the base; ops name a model");
+  if (model->mode != wire::TrainMode::Full && table_.find(0)->residency != Residency::kResident)
+    return error(Code::INVALID_ARGUMENT, "the base of model %llu is not resident",
+                 static_cast<Number>(request.model));
+  PLEXRL_TRY(check_kv(*model, request));
+  return model;
+}
+
+Status OpBoard::check_kv(const HeldModel& model, const wire::EngineRunOpT& request) const {
+  if (model.kv && model.kv_op == request.op) return {};
+  if (!request.kv || request.kv->device.empty()) return {};
+  if (model.kv)
+    return error(Code::BUSY, "model %llu holds the KV of op %llu; finish or drop it first",
+                 static_cast<Number>(model.id), static_cast<Number>(model.kv_op));
+  return table_.check_place(*request.kv, request.kv->bytes);
+}
+
+std::unique_ptr<HeldOp> OpBoard::admit(wire::EngineRunOpT request, std::vector<UniqueFd> fds) {
+  if (auto known = yielded_.extract(request.op); !known.empty()) return std::move(known.mapped());
+  auto op = std::make_unique<HeldOp>();
+  op->request = std::move(request);
+  if (!fds.empty()) op->fd = std::move(fds.front());
+  op->writes_committed = table_.code().writes_committed_state(op->request.args);
+  return op;
+}
+
+void OpBoard::start_if_free() {
+  if (!running_ || computing_) return;
+  HeldModel* const model = table_.find(running_->request.model);
+  if (running_->writes_committed && model->commits > 0) return;
+  if (running_->writes_committed)
+    running_->commit_stall_ns =
+        static_cast<std::uint64_t>((system_clock().now() - running_->arrived).ns);
+  computing_ = true;
+  const bool wipe = std::exchange(last_model_, model->id) != model->id;
+  compute_.submit([this, model, wipe, op = running_.get()] {
+    if (wipe) table_.code().wipe_activations();
+    auto outcome = std::make_shared<OpOutcome>(run_op(table_, *model, *op, stop_, progress_));
+    inbox_.post([this, outcome] { stopped(std::move(*outcome)); });
+  });
+}
+
+void OpBoard::stopped(OpOutcome outcome) {
+  computing_ = false;
+  // The drop came after the op had seen the yield: let it run on to its undoing.
+  if (outcome.kind == OpOutcome::Kind::kYielded && running_->drop && running_->run)
+    return start_if_free();
+  std::unique_ptr<HeldOp> op = std::move(running_);
+  HeldModel& model = *table_.find(op->request.model);
+  model.running_op = 0;
+  const bool yields = outcome.kind == OpOutcome::Kind::kYielded;
+  if (outcome.kind == OpOutcome::Kind::kFinished) note_position(model, *op);
+  wire::EngineBodyUnion body = reply_body(*op, std::move(outcome));
+  if (!yields && !op->drop) last_ = {op->request.op, body};
+  link_.reply(op->ticket, std::move(body));
+  if (op->drop) link_.reply(*op->drop, body_of(wire::EngineDoneT()));
+  if (yields) {
+    const std::uint64_t number = op->request.op;
+    yielded_.emplace(number, std::move(op));
+  }
+  on_stopped_();
+}
+
+void OpBoard::note_position(HeldModel& model, const HeldOp& op) {
+  TrainPosition& position = model.position;
+  position.step = model.state.step;
+  position.version = model.state.sampler_version;
+  position.gradients_pending = model.state.gradients_pending;
+  if (op.request.seq == 0) return;
+  position.applied_seq = op.request.seq;
+  if (!position.gradients_pending) position.committed_seq = op.request.seq;
+}
+
+wire::EngineBodyUnion OpBoard::reply_body(const HeldOp& op, OpOutcome outcome) {
+  switch (outcome.kind) {
+    case OpOutcome::Kind::kFinished: {
+      wire::EngineOpDoneT done;
+      done.op = op.request.op;
+      done.value = std::move(outcome.value);
+      done.run_ns = outcome.run_ns;
+      done.commit_stall_ns = op.commit_stall_ns;
+      done.tokens = outcome.tokens;
+      return body_of(std::move(done));
+    }
+    case OpOutcome::Kind::kYielded: {
+      wire::EngineYieldedT yielded;
+      yielded.op = op.request.op;
+      yielded.run_ns = outcome.run_ns;
+      return body_of(std::move(yielded));
+    }
+    case OpOutcome::Kind::kDropped:
+      return failure_body(
+          error(Code::CANCELLED, "op %llu was dropped", static_cast<Number>(op.request.op)));
+    case OpOutcome::Kind::kFailed:
+      break;
+  }
+  return failure_body(outcome.error);
+}
+
+void OpBoard::yield(std::uint64_t op) {
+  if (running_op() != op || op == 0) return;
+  stop_.yield = true;
+  if (computing_) return;
+  OpOutcome outcome;
+  outcome.kind = OpOutcome::Kind::kYielded;
+  stopped(std::move(outcome));
+}
+
+bool OpBoard::drop_running(const Ticket& ticket, std::uint64_t op) {
+  if (running_op() != op || op == 0) return false;
+  if (running_->drop) {
+    link_.reply(ticket, failure_body(error(Code::INVALID_ARGUMENT, "op %llu is being dropped",
+                                           static_cast<Number>(op))));
+    return true;
+  }
+  running_->drop = ticket;
+  stop_.drop = true;
+  if (computing_) return true;
+  OpOutcome outcome;
+  outcome.kind = OpOutcome::Kind::kDropped;
+  stopped(std::move(outcome));
+  return true;
+}
+
+std::vector<std::unique_ptr<HeldOp>> OpBoard::take_yielded(std::uint64_t op) {
+  std::vector<std::unique_ptr<HeldOp>> taken;
+  if (op == 0 || last_.op == op) last_ = {};
+  for (auto at = yielded_.begin(); at != yielded_.end();) {
+    const bool wanted = op == 0 || at->first == op;
+    if (wanted) taken.push_back(std::move(at->second));
+    at = wanted ? yielded_.erase(at) : std::next(at);
+  }
+  return taken;
+}
+
+void OpBoard::forget_model(std::uint64_t model) {
+  std::erase_if(yielded_, [&](const auto& entry) { return entry.second->request.model == model; });
+}
+
+void OpBoard::describe(wire::EngineHelloT& hello) const {
+  hello.running_op = running_op();
+  hello.finished_op = last_.op;
+  if (const auto* const done = last_.body.AsEngineOpDone())
+    hello.finished = std::make_unique<wire::EngineOpDoneT>(*done);
+  if (const auto* const failure = last_.body.AsFailure())
+    hello.finished_failure = std::make_unique<wire::FailureT>(*failure);
+}
+
+}  // namespace plexrl::worker

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpBoard: the op that runs, those that have yielded, and the result of the last one. One op runs
+// at a time, on the compute thread; one that would write what a commit copies waits for the copy.
+// Protocol thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine_torch/held_op.h"
+#include "engine_torch/job_thread.h"
+#include "engine_torch/memory_command.h"
+
+namespace plexrl::worker {
+
+class OpBoard final : public CommitGate, public OpOwner {
+ public:
+  // `on_stopped` is called when an op has stopped running: a memory command may be free to go.
+  OpBoard(ModelTable& table, EngineLink& link, Inbox& inbox, std::function<void()> on_stopped);
+  ~OpBoard() override;  // ends the running op at its next yield point
+
+  void run(const Ticket& ticket, wire::EngineRunOpT request, std::vector<UniqueFd> fds);
+  // Nothing happens when the op does not run.
+  void yield(std::uint64_t op);
+  // Drops the running op; false when it is not the running one. The ticket is answered when the
+  // engine holds nothing of the op.
+  [[nodiscard]] bool drop_running(const Ticket& ticket, std::uint64_t op);
+  // Takes the yielded op out (0: all of them) for an AbandonCommand; forgets the last result.
+  [[nodiscard]] std::vector<std::unique_ptr<HeldOp>> take_yielded(std::uint64_t op);
+  // Yielded ops of a model that is being forgotten.
+  void forget_model(std::uint64_t model) override;
+  // A commit has ended: an op may have waited for it.
+  void commit_ended() { start_if_free(); }
+
+  [[nodiscard]] bool writes_now(std::uint64_t model) const override;
+  [[nodiscard]] bool has_begun_to_write(std::uint64_t model) const override;
+  [[nodiscard]] std::uint64_t running_op() const noexcept;
+  [[nodiscard]] std::uint64_t progress() const noexcept { return progress_; }
+  void describe(wire::EngineHelloT& hello) const;
+
+ private:
+  struct LastResult {
+    std::uint64_t op = 0;
+    wire::EngineBodyUnion body;
+  };
+
+  [[nodiscard]] Result<HeldModel*> check(const wire::EngineRunOpT& request) const;
+  [[nodiscard]] Status check_kv(const HeldModel& model, const wire::EngineRunOpT& request) const;
+  [[nodiscard]] bool answer_known(const Ticket& ticket, const wire::EngineRunOpT& request);
+  [[nodiscard]] std::unique_ptr<HeldOp> admit(wire::EngineRunOpT request,
+                                              std::vector<UniqueFd> fds);
+  void start_if_free();
+  void stopped(OpOutcome outcome);
+  void note_position(HeldModel& model, const HeldOp& op);
+  [[nodiscard]] static wire::EngineBodyUnion reply_body(const HeldOp& op, OpOutcome outcome);
+
+  ModelTable& table_;
+  EngineLink& link_;
+  Inbox& inbox_;
+  std::function<void()> on_stopped_;
+
+  std::unique_ptr<HeldOp> running_;
+  bool computing_ = false;  // the compute thread has running_; else it waits for a commit
+  StopSignal stop_;
+  std::atomic<std::uint64_t> progress_{0};
+  std::map<std::uint64_t, std::unique_ptr<HeldOp>> yielded_;
+  LastResult last_;
+  std::uint64_t last_model_ = 0;  // whose activations are in the arena
+  JobThread compute_{"px-compute"};
+};
+
+}  // namespace plexrl::worker
