@@ -84,8 +84,20 @@ int submit(job_desc_msg_t* description, std::uint32_t submit_uid, char** err_msg
   return SLURM_SUCCESS;
 }
 
+// slurmctld reads the environment of a job into one block, which the first entry points to; its own
+// function would free each entry.
+void free_environment(job_desc_msg_t& description) {
+  if (description.environment == nullptr || description.env_size == 0) return;
+  slurm_xfree(reinterpret_cast<void**>(&description.environment[0]));
+  slurm_xfree(reinterpret_cast<void**>(&description.environment));
+  description.env_size = 0;
+}
+
 struct FreeDescription {
-  void operator()(job_desc_msg_t* description) const { slurm_free_job_desc_msg(description); }
+  void operator()(job_desc_msg_t* description) const {
+    free_environment(*description);
+    slurm_free_job_desc_msg(description);
+  }
 };
 
 // slurmctld's own copy of a job in the form of a submission; reads the job's script and environment
