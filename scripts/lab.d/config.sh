@@ -27,20 +27,17 @@ built() {
 # Copies, so that users need no access to the build folder and a rebuild does not change a running lab.
 stage_programs() {
   [ "$use_plugins" = 1 ] || return 0
-  local name file
+  local name
   install -d -m 755 "$lab/bin" "$lab/lib"
-  for name in spank_plexrl.so job_submit_plexrl.so; do
-    file=$(built "$name")
-    install -m 755 "$file" "$lab/lib/$name"
-  done
-  for file in "$build"/.libs/libplexrl.so*; do
-    [ -f "$file" ] && install -m 755 "$file" "$lab/lib/"
-  done
-  for name in plexrl plexrld plexrl-engine; do
-    file=$(built "$name")
-    install -m 755 "$file" "$lab/bin/$name"
-  done
-  return 0
+  for name in spank_plexrl.so job_submit_plexrl.so; do stage "$name" lib; done
+  stage plexrl bin
+  [ "$use_daemon" = 0 ] || for name in plexrld plexrl-engine; do stage "$name" bin; done
+}
+
+stage() {
+  local file
+  file=$(built "$1")
+  install -m 755 "$file" "$lab/$2/$1"
 }
 
 slurm_conf() {
@@ -93,8 +90,14 @@ AccountingStoreFlags=job_comment
 TEXT
 }
 
+# Clones of /dev/null, so that jobs can ask for GPUs.
+make_gpus() {
+  install -d -m 755 "$lab/dev"
+  for number in 0 1; do mknod -m 666 "$lab/dev/gpu$number" c 1 3; done
+}
+
 write_slurm_config() {
-  if [ "$use_plugins" = 1 ]; then write_site_config; fi
+  if [ "$use_plugins" = 1 ]; then make_gpus; write_site_config; fi
   slurm_conf >"$lab/etc/slurm.conf"
   [ "$accounting" = 0 ] || write_slurmdbd_conf
 }
@@ -121,23 +124,25 @@ TEXT
 
 # ---- the part that a site takes from `plexrl config slurm` -----------------------------------------
 
-node_gres() { [ "$use_plugins" = 0 ] || echo " Gres=plexrl:100,plexrl_mem:1024"; }
+node_gres() { [ "$use_plugins" = 0 ] || echo " Gres=gpu:2,plexrl:100,plexrl_mem:1024"; }
 pool_lines() {
   cat <<TEXT
 PluginDir=$slurm_plugin_dir:$lab/lib
-GresTypes=plexrl,plexrl_mem
+GresTypes=gpu,plexrl,plexrl_mem
 PrologFlags=Alloc
 JobSubmitPlugins=plexrl
 PlugStackConfig=$lab/etc/plugstack.conf
 PartitionName=plexrl Nodes=ALL State=UP OverSubscribe=NO
 TEXT
+  echo "optional $lab/lib/spank_plexrl.so config=$lab/etc/plexrl.yaml" >"$lab/etc/plugstack.conf"
+  printf 'AutoDetect=off\nName=gpu File=%s/dev/gpu[0-1]\nName=plexrl Count=100 Flags=CountOnly\nName=plexrl_mem Count=1024 Flags=CountOnly\n' "$lab" >"$lab/etc/gres.conf"
 }
 
 write_site_config() {
   local model=$lab/models/tiny
   sed -e "s|@LAB@|$lab|g" -e "s|@NODES@|node[1-$nodes]|g" -e "s|@MODEL@|$model|g" \
     "${site_file:-$here/lab.d/site.yaml}" >"$lab/etc/plexrl.yaml"
-  grep -q "$model" "$lab/etc/plexrl.yaml" || return 0
+  [ "$use_daemon" = 1 ] && grep -q "$model" "$lab/etc/plexrl.yaml" || return 0
   install -d -m 755 "$lab/models"
   "$lab/bin/plexrl-engine" --init-model "$model" --config "$here/lab.d/model.json" --seed 1 >"$logs/init-model.out" 2>&1 ||
     die "cannot make a model: $logs/init-model.out"

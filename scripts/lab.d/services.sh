@@ -31,10 +31,8 @@ start_accounting() {
 }
 
 start_slurmctld() {
-  local -a environment=()
-  [ "$use_plugins" = 0 ] || environment=(env "PLEXRL_CONFIG=$lab/etc/plexrl.yaml")
   spawn slurmctld nsenter --net="/run/netns/$controller_netns" unshare --uts \
-    bash -c 'hostname ctl; exec "$@"' lab "${environment[@]}" slurmctld -D -c
+    env PLEXRL_CONFIG="$lab/etc/plexrl.yaml" bash -c 'hostname ctl; exec slurmctld -D -c'
 }
 
 # The namespaces of a node live as long as this process, whatever becomes of its daemons.
@@ -63,7 +61,7 @@ spawn_in_node() {
 start_slurmd() {
   local node
   for node in $(node_names); do
-    spawn_in_node "slurmd.$node" "$node" slurmd -D
+    spawn_in_node "slurmd.$node" "$node" env PLEXRL_CONFIG="$lab/etc/plexrl.yaml" slurmd -D
   done
 }
 

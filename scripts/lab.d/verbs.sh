@@ -53,7 +53,7 @@ failed_up() {
   local file
   [ "$1" != 0 ] || return 0
   note "start failed; the last lines of the logs in $lab/log:"
-  for file in "$lab"/log/*; do
+  for file in "$lab"/log/*.out; do
     [ -s "$file" ] && { echo "--- $file" >&2; tail -n 8 "$file" >&2; }
   done
   trap - EXIT

@@ -16,6 +16,15 @@ require_slurm() {
   [ -x /usr/bin/python3 ] || skip "needs python3: run scripts/install-deps test"
 }
 
+# require_build NAME...: skips when the build left that part out.
+require_build() {
+  local name file
+  for name in "$@"; do
+    file=$(find "$PLEXRL_BUILD" -maxdepth 3 -name "$name" -type f 2>/dev/null | head -n 1)
+    [ -n "$file" ] || skip "$name is not in $PLEXRL_BUILD (configured without it)"
+  done
+}
+
 lab() { timeout 90 "$top/scripts/lab" "$@"; }
 
 # as USER CMD...: in the cluster's network, in the user's own folder.
@@ -87,6 +96,11 @@ contains() {
   case $1 in *"$2"*) return 0 ;; esac
   printf 'expected "%s" in:\n%s\n' "$2" "$1" >&2
   return 1
+}
+
+# bats does not see a failure of "! CMD".
+must_fail() {
+  if "$@"; then echo "succeeded, but must not: $*" >&2; return 1; fi
 }
 
 make_lab_folder() {

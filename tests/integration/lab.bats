@@ -19,7 +19,7 @@ teardown() {
 teardown_file() { drop_lab; }
 
 nothing_with_prefix() {
-  ! ip netns list | grep "^$(netns_prefix)-" && ! ls -d /run/plexrl-lab-users/lab."$(netns_prefix)" 2>/dev/null
+  must_fail grep "^$(netns_prefix)-" <<<"$(ip netns list)" && [ ! -e "/run/plexrl-lab-users/lab.$(netns_prefix)" ]
 }
 
 @test "lab up twice is up once, jobs run as a user on every node" {
@@ -43,7 +43,7 @@ nothing_with_prefix() {
 }
 
 @test "lab down ends jobs that ignore TERM or left their session, and a second one does nothing" {
-  job=$(submit plx-bob -o out --wrap 'trap "" TERM; setsid sleep 9876 & echo $! >pid; sleep 9876')
+  submit plx-bob -o out --wrap 'trap "" TERM; setsid sleep 9876 & echo $! >pid; sleep 9876'
   poll 20 test -s "$PLEXRL_LAB/home/plx-bob/pid"
   stray=$(cat "$PLEXRL_LAB/home/plx-bob/pid")
   [ -d "/proc/$stray" ]
@@ -72,9 +72,9 @@ nothing_with_prefix() {
   lab down
   PLEXRL_LAB=$work/other as plx-carol srun true
   getent passwd plx-carol
-  others=$(ls /run/plexrl-lab-users/lab.* | wc -l)
+  others=(/run/plexrl-lab-users/lab.*)
   PLEXRL_LAB=$work/other lab down
-  [ "$others" -gt 1 ] || ! getent passwd plx-carol
+  [ ${#others[@]} -gt 1 ] || must_fail getent passwd plx-carol
 }
 
 @test "lab says what it needs" {
