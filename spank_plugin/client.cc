@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// sbatch, salloc and srun. Site rules are the job_submit hook's; here only what needs no site file.
+// sbatch, salloc and srun: keeps apart what was given to the job that they run in.
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "contexts.h"
-#include "option_values.h"
 #include "slurm/marked_env.h"
 
 extern char** environ;
@@ -63,16 +62,6 @@ void client_init(spank_context_t context) {
     slurm::strip_marked(&wanted);
   }
   apply(before, std::move(wanted));
-}
-
-int client_check_options() {
-  if (option_value(slurm::Option::kPool)) return 0;
-  for (const slurm::OptionRow& row : slurm::option_table()) {
-    if (!option_value(row.option)) continue;
-    slurm_error("plexrl: --%s has no effect alone: add --plexrl-pool=NAME", row.name);
-    return -1;
-  }
-  return 0;
 }
 
 }  // namespace plexrl::spank

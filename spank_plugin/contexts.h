@@ -7,10 +7,10 @@
 
 namespace plexrl::spank {
 
-// sbatch, salloc and srun, as the user.
+// sbatch, salloc and srun, as the user. Whether the options fit together and fit the site is said
+// by the job_submit hook: what this side would refuse is let through where the plugin is
+// `optional`.
 void client_init(spank_context_t context);
-// Negative when the options do not fit together: nothing is submitted.
-[[nodiscard]] int client_check_options();
 
 // `slurmstepd spank prolog` and `epilog`, as root; once per node and job. They never fail: a
 // failure would drain the node.

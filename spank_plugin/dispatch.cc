@@ -42,11 +42,6 @@ int slurm_spank_init(spank_t handle, int, char**) {
   });
 }
 
-int slurm_spank_init_post_opt(spank_t, int, char**) {
-  return guarded("init_post_opt", 0,
-                 [] { return is_client(spank_context()) ? spank::client_check_options() : 0; });
-}
-
 int slurm_spank_job_prolog(spank_t handle, int argc, char** argv) {
   return node_hook("job_prolog", handle, argc, argv, spank::job_prolog);
 }
