@@ -29,6 +29,11 @@ extern "C" {
 #endif
 
 #define PLEXRL_API __attribute__((visibility("default")))
+#ifdef __cplusplus
+#define PLEXRL_NOEXCEPT noexcept
+#else
+#define PLEXRL_NOEXCEPT
+#endif
 #define PLEXRL_ABI_VERSION 1
 
 /* Numbers are those of errors.def and never change. libplexrl(3) has the table. */
@@ -64,9 +69,9 @@ typedef struct plexrl_session plexrl_session;
 typedef struct plexrl_model plexrl_model;
 typedef struct plexrl_op plexrl_op;
 
-PLEXRL_API uint32_t plexrl_abi_version(void);
-PLEXRL_API const char* plexrl_version(void);                /* "0.1.0"; static */
-PLEXRL_API const char* plexrl_status_name(plexrl_status s); /* "BUSY"; static */
+PLEXRL_API uint32_t plexrl_abi_version(void) PLEXRL_NOEXCEPT;
+PLEXRL_API const char* plexrl_version(void) PLEXRL_NOEXCEPT;                /* "0.1.0"; static */
+PLEXRL_API const char* plexrl_status_name(plexrl_status s) PLEXRL_NOEXCEPT; /* "BUSY"; static */
 
 /* ---- session ----------------------------------------------------------------------------------
  */
@@ -83,10 +88,10 @@ typedef struct plexrl_connect_options {
  * timeout_ms per attempt; outstanding operations are submitted again under their old numbers, so
  * that nothing is executed twice. options may be NULL. Free with plexrl_disconnect. */
 PLEXRL_API plexrl_status plexrl_connect(const plexrl_connect_options* options, plexrl_session** out,
-                                        plexrl_error* err);
+                                        plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Ends the session; outstanding sampling is cancelled, accepted training goes on. NULL is allowed.
  */
-PLEXRL_API void plexrl_disconnect(plexrl_session* session);
+PLEXRL_API void plexrl_disconnect(plexrl_session* session) PLEXRL_NOEXCEPT;
 
 typedef struct plexrl_session_info {
   size_t size;
@@ -99,7 +104,7 @@ typedef struct plexrl_session_info {
   uint32_t lora_rank;
 } plexrl_session_info;
 PLEXRL_API plexrl_status plexrl_session_get_info(plexrl_session* session, plexrl_session_info* info,
-                                                 plexrl_error* err);
+                                                 plexrl_error* err) PLEXRL_NOEXCEPT;
 
 /* ---- models -----------------------------------------------------------------------------------
  */
@@ -134,11 +139,12 @@ typedef struct plexrl_model_info {
  * Free the handle with plexrl_model_release; the model itself lives until the job ends. */
 PLEXRL_API plexrl_status plexrl_model_create(plexrl_session* session,
                                              const plexrl_model_options* options,
-                                             plexrl_model** out, plexrl_error* err);
+                                             plexrl_model** out, plexrl_error* err) PLEXRL_NOEXCEPT;
 PLEXRL_API plexrl_status plexrl_model_get_info(plexrl_model* model, plexrl_model_info* info,
-                                               plexrl_error* err);
-PLEXRL_API plexrl_status plexrl_model_delete(plexrl_model* model, plexrl_error* err);
-PLEXRL_API void plexrl_model_release(plexrl_model* model);
+                                               plexrl_error* err) PLEXRL_NOEXCEPT;
+PLEXRL_API plexrl_status plexrl_model_delete(plexrl_model* model,
+                                             plexrl_error* err) PLEXRL_NOEXCEPT;
+PLEXRL_API void plexrl_model_release(plexrl_model* model) PLEXRL_NOEXCEPT;
 
 /* ---- operations: arguments --------------------------------------------------------------------
  */
@@ -212,45 +218,49 @@ typedef enum plexrl_file_format {
 
 PLEXRL_API plexrl_status plexrl_generate(plexrl_model* model,
                                          const plexrl_generate_options* options, plexrl_op** out,
-                                         plexrl_error* err);
+                                         plexrl_error* err) PLEXRL_NOEXCEPT;
 PLEXRL_API plexrl_status plexrl_logprobs(plexrl_model* model, uint64_t version,
                                          const plexrl_tokens* sequences, size_t sequence_count,
-                                         plexrl_op** out, plexrl_error* err);
+                                         plexrl_op** out, plexrl_error* err) PLEXRL_NOEXCEPT;
 PLEXRL_API plexrl_status plexrl_forward_backward(plexrl_model* model,
                                                  const plexrl_forward_backward_options* options,
-                                                 plexrl_op** out, plexrl_error* err);
+                                                 plexrl_op** out,
+                                                 plexrl_error* err) PLEXRL_NOEXCEPT;
 PLEXRL_API plexrl_status plexrl_optim_step(plexrl_model* model, const plexrl_optim_options* options,
-                                           plexrl_op** out, plexrl_error* err);
+                                           plexrl_op** out, plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Publishes the weights as a new version for sampling; result: plexrl_save_result.version. */
-PLEXRL_API plexrl_status plexrl_publish(plexrl_model* model, plexrl_op** out, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_publish(plexrl_model* model, plexrl_op** out,
+                                        plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Saves to the service's store of the job's user, under a name of [A-Za-z0-9._-]{1,64}. */
 PLEXRL_API plexrl_status plexrl_save(plexrl_model* model, const char* name, plexrl_op** out,
-                                     plexrl_error* err);
+                                     plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Saves to a file that the caller opened for writing. fd is duplicated. */
 PLEXRL_API plexrl_status plexrl_save_fd(plexrl_model* model, int fd, plexrl_file_format format,
-                                        plexrl_op** out, plexrl_error* err);
+                                        plexrl_op** out, plexrl_error* err) PLEXRL_NOEXCEPT;
 PLEXRL_API plexrl_status plexrl_load(plexrl_model* model, const char* name, plexrl_op** out,
-                                     plexrl_error* err);
+                                     plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Loads a PLEXRL_FILE_CHECKPOINT that the caller opened for reading; with_optimizer 0: weights
  * only. */
 PLEXRL_API plexrl_status plexrl_load_fd(plexrl_model* model, int fd, int with_optimizer,
-                                        plexrl_op** out, plexrl_error* err);
+                                        plexrl_op** out, plexrl_error* err) PLEXRL_NOEXCEPT;
 
 /* ---- operations: wait and read -----------------------------------------------------------------
  */
 
 /* Does not block. *done = 1 when the operation ended (well or not). */
-PLEXRL_API plexrl_status plexrl_op_poll(plexrl_op* op, int* done, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_op_poll(plexrl_op* op, int* done,
+                                        plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Blocks until the end; timeout_ms < 0: no deadline. TIMEOUT leaves the operation running. Returns
  * the operation's own status otherwise. */
-PLEXRL_API plexrl_status plexrl_op_wait(plexrl_op* op, int64_t timeout_ms, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_op_wait(plexrl_op* op, int64_t timeout_ms,
+                                        plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Asks to cancel; the operation then ends as CANCELLED unless it was faster. A training operation
  * can be cancelled only while it is queued. */
-PLEXRL_API plexrl_status plexrl_op_cancel(plexrl_op* op, plexrl_error* err);
+PLEXRL_API plexrl_status plexrl_op_cancel(plexrl_op* op, plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Why does it wait? One sentence from the daemon into text (terminated, at most capacity bytes). */
 PLEXRL_API plexrl_status plexrl_op_explain(plexrl_op* op, char* text, size_t capacity,
-                                           plexrl_error* err);
-PLEXRL_API void plexrl_op_free(plexrl_op* op);
+                                           plexrl_error* err) PLEXRL_NOEXCEPT;
+PLEXRL_API void plexrl_op_free(plexrl_op* op) PLEXRL_NOEXCEPT;
 
 typedef struct plexrl_timing {
   size_t size;
@@ -260,7 +270,7 @@ typedef struct plexrl_timing {
   uint64_t run_ns;           /* computing */
 } plexrl_timing;
 PLEXRL_API plexrl_status plexrl_op_get_timing(plexrl_op* op, plexrl_timing* timing,
-                                              plexrl_error* err);
+                                              plexrl_error* err) PLEXRL_NOEXCEPT;
 
 typedef struct plexrl_sequence {
   const int32_t* tokens; /* new tokens; the stop token is the last one when finish_stop is 1 */
@@ -271,10 +281,10 @@ typedef struct plexrl_sequence {
 /* Readers return INVALID_ARGUMENT for an operation of another kind, UNAVAILABLE while it runs, and
  * the operation's own error when it failed. */
 PLEXRL_API plexrl_status plexrl_op_get_sequences(plexrl_op* op, const plexrl_sequence** sequences,
-                                                 size_t* count, plexrl_error* err);
+                                                 size_t* count, plexrl_error* err) PLEXRL_NOEXCEPT;
 /* Rows of logprobs (count - 1 values each) and of forward_backward (one value per position). */
 PLEXRL_API plexrl_status plexrl_op_get_rows(plexrl_op* op, const plexrl_floats** rows,
-                                            size_t* count, plexrl_error* err);
+                                            size_t* count, plexrl_error* err) PLEXRL_NOEXCEPT;
 
 typedef struct plexrl_train_result {
   size_t size;
@@ -283,7 +293,7 @@ typedef struct plexrl_train_result {
   double ratio_mean, clip_fraction, logprob_drop_mean;
 } plexrl_train_result;
 PLEXRL_API plexrl_status plexrl_op_get_train_result(plexrl_op* op, plexrl_train_result* result,
-                                                    plexrl_error* err);
+                                                    plexrl_error* err) PLEXRL_NOEXCEPT;
 
 typedef struct plexrl_optim_result {
   size_t size;
@@ -291,17 +301,18 @@ typedef struct plexrl_optim_result {
   double grad_norm;
 } plexrl_optim_result;
 PLEXRL_API plexrl_status plexrl_op_get_optim_result(plexrl_op* op, plexrl_optim_result* result,
-                                                    plexrl_error* err);
+                                                    plexrl_error* err) PLEXRL_NOEXCEPT;
 
+/* Of publish, save and load. */
 typedef struct plexrl_save_result {
   size_t size;
   uint64_t version; /* publish only */
   uint64_t step;
-  uint64_t bytes;
+  uint64_t bytes;     /* save only */
   const char* sha256; /* hex, over weights, m, v and step in that order; "" for publish */
 } plexrl_save_result;
 PLEXRL_API plexrl_status plexrl_op_get_save_result(plexrl_op* op, plexrl_save_result* result,
-                                                   plexrl_error* err);
+                                                   plexrl_error* err) PLEXRL_NOEXCEPT;
 
 /* ---- service -----------------------------------------------------------------------------------
  */
@@ -309,8 +320,8 @@ PLEXRL_API plexrl_status plexrl_op_get_save_result(plexrl_op* op, plexrl_save_re
 /* "status", "jobs", "ops", "report" (with job_id), "metrics": one JSON document. What is shown
  * depends on the caller's uid. Free *json with plexrl_string_free. */
 PLEXRL_API plexrl_status plexrl_query(plexrl_session* session, const char* kind, uint32_t job_id,
-                                      char** json, plexrl_error* err);
-PLEXRL_API void plexrl_string_free(char* string);
+                                      char** json, plexrl_error* err) PLEXRL_NOEXCEPT;
+PLEXRL_API void plexrl_string_free(char* string) PLEXRL_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -80,11 +80,11 @@ struct Sequence {
 
 // One datum of a loss; see plexrl_datum. Arrays that the loss does not read may be empty.
 struct Datum {
-  Tokens tokens;
-  Tokens target_tokens;
-  std::vector<float> weights;
-  std::vector<float> logprobs;
-  std::vector<float> advantages;
+  Tokens tokens{};
+  Tokens target_tokens{};
+  std::vector<float> weights{};
+  std::vector<float> logprobs{};
+  std::vector<float> advantages{};
 };
 
 struct TrainResult {
@@ -220,17 +220,17 @@ class Future : public Operation {
 
 struct GenerateOptions {
   std::uint64_t version = 0;  // 0 = the base without adapter
-  std::vector<Tokens> prompts;
+  std::vector<Tokens> prompts{};
   std::uint32_t samples_per_prompt = 1;  // prompt p, sample s is row p * n + s
   std::uint32_t max_new_tokens = 64;
   float temperature = 1.0F;  // 0 = greedy
   float top_p = 1.0F;
   std::uint64_t seed = 0;
-  Tokens stop_tokens;
+  Tokens stop_tokens{};
 };
 struct ForwardBackwardOptions {
   plexrl_loss loss = PLEXRL_LOSS_CROSS_ENTROPY;
-  std::vector<Datum> data;
+  std::vector<Datum> data{};
   double clip_low = 0.8;  // ppo only
   double clip_high = 1.2;
   bool forward_only = false;
@@ -390,24 +390,24 @@ class Model {
 
 // Empty strings and zeros mean: the environment's, the grant's.
 struct ConnectOptions {
-  std::optional<std::string> socket_path;
-  std::optional<std::string> token;  // "" = none: reading only
-  std::string client_name;
+  std::optional<std::string> socket_path{};
+  std::optional<std::string> token{};  // "" = none: reading only
+  std::string client_name{};
   std::chrono::milliseconds timeout{0};  // 0 = 30 s
 };
 struct ModelOptions {
   std::string name = "default";
-  std::string base;
-  std::string train_mode;
+  std::string base{};
+  std::string train_mode{};
   std::uint32_t lora_rank = 0;
   std::uint64_t seed = 0;
 };
 struct SessionInfo {
   std::uint32_t job_id = 0;
   std::uint64_t tenant = 0;
-  std::string node;
-  std::vector<std::string> bases;
-  std::string train_mode;
+  std::string node{};
+  std::vector<std::string> bases{};
+  std::string train_mode{};
   std::uint32_t lora_rank = 0;
 };
 
