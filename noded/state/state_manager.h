@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // StateManager: the one table of what is where. Owns the allocation of the device pool's and the
 // host pool's chunks and the manifests; plans moves, which the engine carries out, and flips
-// manifests when it reports success. Writes manifests and tenants' reservations through the
-// StateStore before it treats them as true. Loop thread only; no copying, no blocking beyond the
-// StateStore.
+// manifests when it reports success. Writes a manifest through the StateStore before it treats it
+// as true. Loop thread only; no copying, no blocking beyond the StateStore.
 //
-// Life of a move: plan_x() allocates and marks; exactly one of x_done() / x_failed() follows. Freed
-// chunks may be handed out again only after the done/failed call.
+// Life of a move: plan_x() allocates and marks; exactly one of x_done() / x_failed() follows, or
+// engine_lost() or remove_model(). Freed chunks may be handed out again only after that call.
+// doc/state.md says which segments a plan holds and why a crash finds the old state or the new one.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "state/segment.h"
@@ -38,52 +39,72 @@ class StateManager {
  public:
   virtual ~StateManager() = default;
 
-  // Reserves host memory for `host_bytes` of the tenant's grant; NO_CAPACITY when the pool cannot
-  // hold it beside all earlier grants.
+  // Reserves host memory for `host_bytes` of the tenant's grant, in whole chunks; NO_CAPACITY when
+  // the pool cannot hold it beside all earlier grants, EXISTS when it is open. Not stored: after a
+  // restart the caller opens its tenants again.
   [[nodiscard]] virtual Status open_tenant(TenantId tenant, std::uint64_t host_bytes) = 0;
-  // Frees everything of the tenant; its models must not be moving.
+  // Frees everything of the tenant, manifests included; its models must not be moving.
   virtual void close_tenant(TenantId tenant) = 0;
 
   // Admits a model within its tenant's reservation: committed segments twice (state and shadow;
-  // once when `park_commits`), others once. NO_CAPACITY names the numbers. A base has no tenant and
-  // needs no host memory. Continues with the stored manifest when there is one.
+  // once with `park_commits`), others once; the rest of the reservation is for parked KV.
+  // NO_CAPACITY names the numbers. A base has no tenant and needs no host memory. With
+  // `park_commits` plan_commit says NO_CAPACITY and a dirty model that is parked may overwrite its
+  // only copy: while that goes on nothing is committed (epoch 0). Continues with the stored
+  // manifest when there is one; CORRUPT, once, when that is damaged or does not fit the segments:
+  // it is erased, and the next add_model begins anew.
   [[nodiscard]] virtual Status add_model(ModelId model, TenantId tenant,
                                          std::vector<SegmentSpec> segments,
                                          bool park_commits = false) = 0;
+  // Frees what it has in both tiers and its manifest, wherever it is; no call to the engine may be
+  // under way for it. Also for a model that was not added and has a stored manifest; fine for an
+  // unknown one.
   virtual void remove_model(ModelId model) = 0;
-  [[nodiscard]] virtual std::uint64_t device_bytes(
-      ModelId model) const = 0;  // whole chunks, without kv
+  // Whole chunks, without kv.
+  [[nodiscard]] virtual std::uint64_t device_bytes(ModelId model) const = 0;
 
+  // All segments get device chunks, or none (NO_CAPACITY); parked gradients and KV come along.
   [[nodiscard]] virtual Result<MovePlan> plan_resume(ModelId model) = 0;
   virtual void resume_done(ModelId model) = 0;
   virtual void resume_failed(ModelId model) = 0;
 
-  // KV of one op; device chunks now, host chunks when the model is parked while the op is yielded.
+  // KV of one op of a resident model; EXISTS when it has one. Host chunks are found when the model
+  // is parked while the op is yielded. Freed while the model moves: at the end of the move.
   [[nodiscard]] virtual Result<SegmentMove> allocate_kv(ModelId model, std::uint64_t bytes) = 0;
   virtual void free_kv(ModelId model) = 0;
 
-  // The model's training state changed on the device (op applied): committed segments are dirty.
+  // The model's training state changed on the device (op applied). Segments that `now` shows to be
+  // changed are dirty: a new version the sampler weights; a new step weights and moments; pending
+  // gradients only those; none of it (a load) all. Not for saves to files: they change nothing.
   virtual void mark_dirty(ModelId model, const Position& now) = 0;
 
+  // NO_CAPACITY: no host chunks for KV or gradients; go on running, free KV, or commit first. BUSY
+  // while a commit or move is under way.
   [[nodiscard]] virtual Result<MovePlan> plan_suspend(ModelId model) = 0;
-  // Flips the manifest to the suspended state when something was dirty.
+  // Flips the manifest when the state changed since. `position`: applied_seq as in EngineMoved.seq.
+  // On an error the model is parked at the old manifest: replay, as after engine_lost.
   [[nodiscard]] virtual Status suspend_done(ModelId model, const Position& position) = 0;
   virtual void suspend_failed(ModelId model) = 0;
 
-  // NOT_FOUND when clean, BUSY while another commit or move is under way.
+  // NOT_FOUND when clean, BUSY while another commit or move is under way. Gradients are never
+  // committed: they follow from the ops after the manifest's applied_seq.
   [[nodiscard]] virtual Result<MovePlan> plan_commit(ModelId model) = 0;
+  // `position`: applied_seq as in EngineCommitted.seq. PROTOCOL when `epoch` is not the planned
+  // one. On an error the old manifest stays and the segments are dirty again.
   [[nodiscard]] virtual Status commit_done(ModelId model, std::uint64_t epoch,
                                            const Position& position) = 0;
   virtual void commit_failed(ModelId model) = 0;
 
-  // The engine died: device chunks are free, uncommitted changes are gone, a move under way failed.
-  // Returns the position of the manifest, from which ops must be replayed.
+  // The engine died: device chunks are free, uncommitted changes are gone, parked gradients and KV
+  // too, a move under way failed. Returns the position of the manifest, from which ops must be
+  // replayed. Fine for a model that is parked.
   virtual Position engine_lost(ModelId model) = 0;
-  // plexrld restarted and the engine still holds the model on these device chunks.
+  // plexrld restarted and the engine still holds the model on these device chunks. KV is left out:
+  // its op is unknown by now. PROTOCOL when it does not fit the segments or chunks are taken.
   [[nodiscard]] virtual Status adopt(ModelId model, const std::vector<SegmentMove>& held,
                                      const Position& position) = 0;
 
-  [[nodiscard]] virtual const Manifest* manifest(ModelId model) const = 0;
+  [[nodiscard]] virtual const Manifest* manifest(ModelId model) const = 0;  // null: unknown model
   // One JSON document: pools, tenants, models, segments, tiers, epochs, dirty/clean.
   [[nodiscard]] virtual std::string table_json() const = 0;
 };

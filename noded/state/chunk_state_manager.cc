@@ -1,0 +1,625 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/chunk_state_manager.h"
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "state/manifest_codec.h"
+#include "store/state_store.h"
+
+namespace plexrl::state {
+namespace {
+
+constexpr std::string_view kTable = "manifests";
+constexpr std::uint64_t kSubkey = 0;
+constexpr std::size_t kMaxSegments = 8;
+
+Chunks all_chunks(const Manifest& manifest) {
+  Chunks all;
+  for (const auto& entry : manifest.entries)
+    all.insert(all.end(), entry.host.begin(), entry.host.end());
+  return all;
+}
+
+SegmentMove move_of(const SegmentSpec& spec, Chunks device, Chunks host) {
+  return {spec.kind, spec.bytes, std::move(device), std::move(host)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
+                                                         store::StateStore& store,
+                                                         bool host_pool_is_new) {
+  PLEXRL_CHECK(sizes.chunk_bytes > 0, "a chunk has bytes");
+  auto manager = std::make_unique<ChunkStateManager>(sizes, store);
+  PLEXRL_TRY(manager->load(host_pool_is_new).within("manifests"));
+  return std::unique_ptr<StateManager>(std::move(manager));
+}
+
+ChunkStateManager::ChunkStateManager(const PoolSizes& sizes, store::StateStore& store)
+    : sizes_(sizes), store_(store), device_(sizes.device_chunks), host_(sizes.host_chunks) {}
+
+// ---- opening
+// -------------------------------------------------------------------------------------
+
+Status ChunkStateManager::load(bool host_pool_is_new) {
+  std::vector<std::uint64_t> keys;
+  PLEXRL_TRY(store_.scan(kTable, [&](std::uint64_t key, std::uint64_t, std::string_view value) {
+    keys.push_back(key);
+    if (host_pool_is_new) return;
+    auto manifest = decode_manifest(value, sizes_.host_chunks);
+    Status status = manifest.status();
+    if (status.ok() && manifest->model.value != key)
+      status = error(Code::CORRUPT, "manifest: belongs to another model");
+    if (status.ok() && !host_.take(all_chunks(*manifest)))
+      status = error(Code::CORRUPT, "manifest: names chunks of another one");
+    if (status.ok()) {
+      stored_.emplace(ModelId{key}, std::move(manifest).value());
+    } else {
+      damaged_.emplace(ModelId{key}, status.text());
+    }
+  }));
+  if (!host_pool_is_new) return {};
+  for (const std::uint64_t key : keys) PLEXRL_TRY(store_.erase(kTable, key, kSubkey));
+  return {};
+}
+
+Status ChunkStateManager::open_tenant(TenantId tenant, std::uint64_t host_bytes) {
+  if (tenants_.contains(tenant))
+    return error(Code::EXISTS, "tenant %" PRIu64 " has its host memory already", tenant.value);
+  std::uint64_t reserved = 0;
+  for (const auto& [id, other] : tenants_) reserved += other.reserved;
+  const std::uint64_t wanted = host_bytes / sizes_.chunk_bytes;
+  if (wanted > host_.size() - reserved)
+    return error(Code::NO_CAPACITY,
+                 "tenant %" PRIu64 " wants %" PRIu64 " bytes of host memory, of %" PRIu64
+                 " there are %" PRIu64 " free; check plexrl_mem in gres.conf against the pool",
+                 tenant.value, host_bytes, host_.size() * sizes_.chunk_bytes,
+                 (host_.size() - reserved) * sizes_.chunk_bytes);
+  tenants_[tenant].reserved = wanted;
+  return {};
+}
+
+void ChunkStateManager::close_tenant(TenantId tenant) {
+  std::vector<ModelId> models;
+  for (const auto& [id, record] : models_)
+    if (record.tenant == tenant) models.push_back(id);
+  for (const ModelId model : models) {
+    const Tier tier = at(model).tier;
+    PLEXRL_CHECK(tier != Tier::kResuming && tier != Tier::kSuspending && !at(model).copy,
+                 "a tenant was closed while a model of it moves");
+    remove_model(model);
+  }
+  tenants_.erase(tenant);
+}
+
+Status ChunkStateManager::add_model(ModelId model, TenantId tenant,
+                                    std::vector<SegmentSpec> segments, bool park_commits) {
+  if (models_.contains(model))
+    return error(Code::EXISTS, "model %" PRIu64 " is known already", model.value);
+  ModelRecord record;
+  record.tenant = tenant;
+  record.segments = std::move(segments);
+  record.park_commits = park_commits;
+  record.manifest.model = model;
+  PLEXRL_TRY(check_segments(record));
+  PLEXRL_TRY(continue_stored(model, record));
+  PLEXRL_TRY(admit(model, record));
+  stored_.erase(model);
+  models_.emplace(model, std::move(record));
+  return {};
+}
+
+Status ChunkStateManager::check_segments(const ModelRecord& record) const {
+  std::set<SegmentKind> kinds;
+  if (record.segments.size() > kMaxSegments)
+    return error(Code::INVALID_ARGUMENT, "%zu segments, a model has at most %zu",
+                 record.segments.size(), kMaxSegments);
+  for (const SegmentSpec& spec : record.segments) {
+    if (!kinds.insert(spec.kind).second || spec.kind == SegmentKind::kKv || spec.bytes == 0)
+      return error(Code::INVALID_ARGUMENT, "segment %s: twice, empty, or not the model's own",
+                   kind_name(spec.kind));
+    const std::uint64_t device = std::uint64_t{device_.size()} * sizes_.chunk_bytes;
+    if (spec.bytes > device)
+      return error(Code::NO_CAPACITY, "segment %s needs %" PRIu64 " bytes, the device has %" PRIu64,
+                   kind_name(spec.kind), spec.bytes, device);
+  }
+  return {};
+}
+
+Status ChunkStateManager::admit(ModelId model, ModelRecord& record) {
+  if (!record.tenant) return {};
+  const auto tenant = tenants_.find(record.tenant);
+  PLEXRL_CHECK(tenant != tenants_.end(), "a model of a tenant that is not open");
+  std::uint64_t wanted = 0;
+  for (const SegmentSpec& spec : record.segments)
+    wanted += chunks_of(spec.bytes) * (spec.committed && !record.park_commits ? 2 : 1);
+  const std::uint64_t left = tenant->second.reserved - tenant->second.admitted;
+  if (wanted > left)
+    return error(Code::NO_CAPACITY,
+                 "model %" PRIu64 " needs %" PRIu64 " bytes of host memory, the job has %" PRIu64
+                 " left of %" PRIu64 "; ask for fewer models or a lower rank",
+                 model.value, wanted * sizes_.chunk_bytes, left * sizes_.chunk_bytes,
+                 tenant->second.reserved * sizes_.chunk_bytes);
+  tenant->second.admitted += wanted;
+  record.admitted_chunks = wanted;
+  return {};
+}
+
+Status ChunkStateManager::continue_stored(ModelId model, ModelRecord& record) {
+  std::string why;
+  if (const auto damaged = damaged_.find(model); damaged != damaged_.end()) why = damaged->second;
+  if (const auto stored = stored_.find(model); stored != stored_.end()) {
+    record.manifest = stored->second;
+    for (const auto& entry : record.manifest.entries) {
+      const SegmentSpec* spec = record.find(entry.kind);
+      if (spec == nullptr || !spec->committed || spec->bytes != entry.bytes ||
+          entry.host.size() != chunks_of(entry.bytes))
+        why = std::string("manifest: segment ") + kind_name(entry.kind) + " has another size";
+    }
+    for (const SegmentSpec& spec : record.segments)
+      if (spec.committed && record.committed(spec.kind) == nullptr)
+        why = std::string("manifest: segment ") + kind_name(spec.kind) + " is missing";
+  }
+  if (!why.empty()) {
+    erase_stored(model, all_chunks(record.manifest));
+    return error(Code::CORRUPT, "model %" PRIu64 ": %s; load a checkpoint", model.value,
+                 why.c_str());
+  }
+  record.last_epoch = record.manifest.epoch;
+  record.now = record.manifest.position;
+  return {};
+}
+
+// A row that cannot be erased keeps its chunks, or the next start would find them owned twice.
+void ChunkStateManager::erase_stored(ModelId model, const Chunks& chunks) {
+  stored_.erase(model);
+  damaged_.erase(model);
+  const Status status = store_.erase(kTable, model.value, kSubkey);
+  if (status.ok()) return host_.give_back(chunks);
+  PLEXRL_LOG(kWarning, "manifest of model %" PRIu64 " stays, with %zu chunks: %s", model.value,
+             chunks.size(), status.to_string().c_str());
+}
+
+void ChunkStateManager::remove_model(ModelId model) {
+  const auto found = models_.find(model);
+  if (found == models_.end()) {
+    const auto stored = stored_.find(model);
+    if (stored != stored_.end()) return erase_stored(model, all_chunks(stored->second));
+    if (damaged_.contains(model)) erase_stored(model, {});
+    return;
+  }
+  ModelRecord& record = found->second;
+  drop_copy(record, false);
+  drop_gradients(record);
+  drop_kv(record);
+  unmap_all(record);
+  Chunks chunks = all_chunks(record.manifest);
+  chunks.insert(chunks.end(), record.doubtful.begin(), record.doubtful.end());
+  if (!chunks.empty()) erase_stored(model, chunks);
+  if (record.tenant) tenants_.at(record.tenant).admitted -= record.admitted_chunks;
+  models_.erase(found);
+}
+
+std::uint64_t ChunkStateManager::device_bytes(ModelId model) const {
+  std::uint64_t chunks = 0;
+  for (const SegmentSpec& spec : at(model).segments) chunks += chunks_of(spec.bytes);
+  return chunks * sizes_.chunk_bytes;
+}
+
+// ---- resume
+// --------------------------------------------------------------------------------------
+
+Result<MovePlan> ChunkStateManager::plan_resume(ModelId model) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kParked, "resume of a model that is not parked");
+  MovePlan plan;
+  plan.model = model;
+  plan.epoch = record.manifest.epoch;
+  plan.position = record.manifest.position;
+  plan.position.gradients_pending = !record.gradients.empty();
+  PLEXRL_TRY(map_all(model, record, plan));
+  record.tier = Tier::kResuming;
+  return plan;
+}
+
+Status ChunkStateManager::map_all(ModelId model, ModelRecord& record, MovePlan& plan) {
+  const std::uint64_t own = device_bytes(model) / sizes_.chunk_bytes;
+  const std::uint64_t kv = record.kv ? chunks_of(record.kv->bytes) : 0;
+  if (own + kv > device_.free())
+    return error(Code::NO_CAPACITY,
+                 "model %" PRIu64 " needs %" PRIu64 " bytes of device memory, %" PRIu64 " are free",
+                 model.value, (own + kv) * sizes_.chunk_bytes, device_.free() * sizes_.chunk_bytes);
+  for (const SegmentSpec& spec : record.segments) {
+    Chunks& device = record.device[spec.kind];
+    device = *device_.allocate(chunks_of(spec.bytes));
+    Chunks host;
+    if (const auto* entry = record.committed(spec.kind)) host = entry->host;
+    if (spec.kind == SegmentKind::kGradients) host = record.gradients;
+    plan.segments.push_back(move_of(spec, device, std::move(host)));
+  }
+  if (!record.kv) return {};
+  record.kv->device = *device_.allocate(kv);
+  plan.segments.push_back({SegmentKind::kKv, record.kv->bytes, record.kv->device, record.kv->host});
+  return {};
+}
+
+void ChunkStateManager::unmap_all(ModelRecord& record) {
+  for (const auto& [kind, chunks] : record.device) device_.give_back(chunks);
+  record.device.clear();
+  if (record.kv) {
+    device_.give_back(record.kv->device);
+    record.kv->device.clear();
+  }
+  record.tier = Tier::kParked;
+}
+
+void ChunkStateManager::resume_done(ModelId model) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kResuming, "a resume ended that was not planned");
+  record.tier = Tier::kResident;
+  record.now = record.manifest.position;
+  record.now.gradients_pending = !record.gradients.empty();
+  drop_gradients(record);
+  drop_kv_host(record);
+  if (record.kv && record.kv->leaving) drop_kv(record);
+}
+
+void ChunkStateManager::resume_failed(ModelId model) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kResuming, "a resume ended that was not planned");
+  unmap_all(record);
+  if (record.kv && record.kv->leaving) drop_kv(record);
+}
+
+// ---- kv
+// ------------------------------------------------------------------------------------------
+
+Result<SegmentMove> ChunkStateManager::allocate_kv(ModelId model, std::uint64_t bytes) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kResident && record.tenant, "KV is a resident tenant's");
+  if (record.kv) return error(Code::EXISTS, "model %" PRIu64 " has KV already", model.value);
+  auto chunks = device_.allocate(chunks_of(bytes));
+  if (!chunks)
+    return error(Code::NO_CAPACITY,
+                 "KV of model %" PRIu64 " needs %" PRIu64 " bytes of device memory, %" PRIu64
+                 " are free",
+                 model.value, bytes, device_.free() * sizes_.chunk_bytes);
+  record.kv = ModelRecord::Kv{bytes, *chunks, {}, false};
+  return SegmentMove{SegmentKind::kKv, bytes, std::move(*chunks), {}};
+}
+
+void ChunkStateManager::free_kv(ModelId model) {
+  ModelRecord& record = at(model);
+  if (!record.kv) return;
+  if (record.tier == Tier::kResuming || record.tier == Tier::kSuspending) {
+    record.kv->leaving = true;
+  } else {
+    drop_kv(record);
+  }
+}
+
+void ChunkStateManager::drop_kv(ModelRecord& record) {
+  if (!record.kv) return;
+  drop_kv_host(record);
+  device_.give_back(record.kv->device);
+  record.kv.reset();
+}
+
+void ChunkStateManager::drop_kv_host(ModelRecord& record) {
+  if (!record.kv || record.kv->host.empty()) return;
+  host_.give_back(record.kv->host);
+  tenants_.at(record.tenant).kv -= record.kv->host.size();
+  record.kv->host.clear();
+}
+
+void ChunkStateManager::drop_gradients(ModelRecord& record) {
+  host_.give_back(record.gradients);
+  record.gradients.clear();
+}
+
+void ChunkStateManager::mark_dirty(ModelId model, const Position& now) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kResident, "a model changed that is not resident");
+  record.note(now);
+}
+
+// ---- suspend
+// -------------------------------------------------------------------------------------
+
+Result<MovePlan> ChunkStateManager::plan_suspend(ModelId model) {
+  ModelRecord& record = at(model);
+  if (record.tier != Tier::kResident || record.copy)
+    return error(Code::BUSY, "model %" PRIu64 " is moving or being committed", model.value);
+  PLEXRL_TRY(park_extras(model, record));
+  if (const Status status = plan_copy(model, record); !status.ok()) {
+    drop_gradients(record);
+    drop_kv_host(record);
+    return status;
+  }
+  MovePlan plan;
+  plan.model = model;
+  plan.epoch = record.copy->epoch;
+  for (const SegmentSpec& spec : record.segments) {
+    Chunks host;
+    for (const auto& entry : record.copy->entries)
+      if (entry.kind == spec.kind) host = entry.host;
+    if (spec.kind == SegmentKind::kGradients) host = record.gradients;
+    plan.segments.push_back(move_of(spec, record.device.at(spec.kind), std::move(host)));
+  }
+  if (record.kv)
+    plan.segments.push_back(
+        {SegmentKind::kKv, record.kv->bytes, record.kv->device, record.kv->host});
+  record.tier = Tier::kSuspending;
+  return plan;
+}
+
+// Host chunks for what goes along without being committed: pending gradients and KV.
+Status ChunkStateManager::park_extras(ModelId model, ModelRecord& record) {
+  Status status;
+  const SegmentSpec* gradients = record.find(SegmentKind::kGradients);
+  if (gradients != nullptr && record.now.gradients_pending)
+    record.gradients = take_host(chunks_of(gradients->bytes), status, "gradients");
+  if (status.ok() && record.kv) {
+    Tenant& tenant = tenants_.at(record.tenant);
+    const std::uint64_t wanted = chunks_of(record.kv->bytes);
+    const std::uint64_t left = tenant.reserved - tenant.admitted - tenant.kv;
+    if (wanted > left) {
+      status = error(Code::NO_CAPACITY,
+                     "KV needs %" PRIu64 " bytes of host memory, the job has %" PRIu64 " left",
+                     wanted * sizes_.chunk_bytes, left * sizes_.chunk_bytes);
+    } else {
+      record.kv->host = take_host(wanted, status, "KV");
+      tenant.kv += record.kv->host.size();
+    }
+  }
+  if (status.ok()) return {};
+  drop_gradients(record);
+  return status.within("model " + std::to_string(model.value));
+}
+
+Status ChunkStateManager::suspend_done(ModelId model, const Position& position) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kSuspending, "a suspend ended that was not planned");
+  unmap_all(record);
+  if (record.kv && record.kv->leaving) drop_kv(record);
+  Position committed = position;
+  committed.gradients_pending = false;
+  const bool behind = record.manifest.epoch > 0 && committed != record.manifest.position;
+  Status status;
+  if (!record.copy->entries.empty() || behind) {
+    status = flip(model, record, committed);
+  } else {
+    drop_copy(record, false);
+  }
+  // At the old manifest the ops since are replayed, the gradients among them.
+  if (!status.ok()) drop_gradients(record);
+  record.dirty.clear();
+  record.now = record.manifest.position;
+  record.now.gradients_pending = !record.gradients.empty();
+  return status;
+}
+
+void ChunkStateManager::suspend_failed(ModelId model) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kSuspending, "a suspend ended that was not planned");
+  record.tier = Tier::kResident;
+  drop_copy(record, true);
+  drop_gradients(record);
+  drop_kv_host(record);
+  if (record.kv && record.kv->leaving) drop_kv(record);
+}
+
+// ---- commit
+// --------------------------------------------------------------------------------------
+
+Result<MovePlan> ChunkStateManager::plan_commit(ModelId model) {
+  ModelRecord& record = at(model);
+  if (record.tier != Tier::kResident || record.copy)
+    return error(Code::BUSY, "model %" PRIu64 " is moving or being committed", model.value);
+  if (record.dirty.empty())
+    return error(Code::NOT_FOUND, "model %" PRIu64 " has nothing to commit", model.value);
+  if (record.park_commits)
+    return error(Code::NO_CAPACITY, "model %" PRIu64 " is committed when it is parked",
+                 model.value);
+  PLEXRL_TRY(plan_copy(model, record));
+  MovePlan plan;
+  plan.model = model;
+  plan.epoch = record.copy->epoch;
+  for (const auto& entry : record.copy->entries)
+    plan.segments.push_back({entry.kind, entry.bytes, record.device.at(entry.kind), entry.host});
+  return plan;
+}
+
+Status ChunkStateManager::commit_done(ModelId model, std::uint64_t epoch,
+                                      const Position& position) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kResident && record.copy,
+               "a commit ended that was not planned");
+  if (epoch != record.copy->epoch) {
+    const std::uint64_t planned = record.copy->epoch;
+    drop_copy(record, true);
+    return error(Code::PROTOCOL, "model %" PRIu64 ": epoch %" PRIu64 " was committed, not %" PRIu64,
+                 model.value, epoch, planned);
+  }
+  return flip(model, record, position);
+}
+
+void ChunkStateManager::commit_failed(ModelId model) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.copy, "a commit ended that was not planned");
+  drop_copy(record, true);
+}
+
+// ---- copies
+// --------------------------------------------------------------------------------------
+
+// The dirty flags pass to the copy: what changes while it is made is dirty again.
+Status ChunkStateManager::plan_copy(ModelId model, ModelRecord& record) {
+  PLEXRL_TRY(settle_doubt(model, record));
+  record.copy = ModelRecord::Copy{record.last_epoch + 1, {}};
+  Status status = allocate_shadow(model, record);
+  if (status.code() == Code::NO_CAPACITY && record.park_commits)
+    status = recycle_copy(model, record);
+  if (!status.ok()) {
+    drop_copy(record, false);
+    return status;
+  }
+  ++record.last_epoch;
+  record.dirty.clear();
+  return {};
+}
+
+Status ChunkStateManager::allocate_shadow(ModelId model, ModelRecord& record) {
+  const auto wanted = record.to_copy();
+  std::uint64_t chunks = 0;
+  for (const SegmentSpec& spec : wanted) chunks += chunks_of(spec.bytes);
+  // With park_commits the shadow is not in the reservation, and must not be taken from others'.
+  if (chunks > 0 && record.park_commits && record.manifest.epoch > 0)
+    return error(Code::NO_CAPACITY, "model %" PRIu64 " has no shadow", model.value);
+  Status status;
+  for (const SegmentSpec& spec : wanted)
+    if (status.ok())
+      record.copy->entries.push_back(
+          {spec.kind, spec.bytes, take_host(chunks_of(spec.bytes), status, kind_name(spec.kind))});
+  return status.ok() ? status : status.within("model " + std::to_string(model.value));
+}
+
+// Without a shadow the only copy is written over. Until that is done nothing is committed, and the
+// store must say so before the first byte changes.
+Status ChunkStateManager::recycle_copy(ModelId model, ModelRecord& record) {
+  for (const auto& entry : record.copy->entries) host_.give_back(entry.host);
+  record.copy->entries.clear();
+  PLEXRL_TRY(
+      store_.erase(kTable, model.value, kSubkey).within("model " + std::to_string(model.value)));
+  record.copy->entries = std::move(record.manifest.entries);
+  record.manifest = Manifest{model, 0, {}, {}};
+  return {};
+}
+
+// Old chunks are free only after the store has the new manifest: whatever dies before that finds
+// the old state whole, whatever dies after it the new one.
+Status ChunkStateManager::flip(ModelId model, ModelRecord& record, const Position& position) {
+  Manifest next;
+  next.model = model;
+  next.epoch = record.copy->epoch;
+  next.position = position;
+  next.position.gradients_pending = false;
+  next.entries = record.copy->entries;
+  Chunks replaced;
+  for (const auto& entry : record.manifest.entries) {
+    const bool copied = std::any_of(next.entries.begin(), next.entries.end(),
+                                    [&](const auto& other) { return other.kind == entry.kind; });
+    if (copied) replaced.insert(replaced.end(), entry.host.begin(), entry.host.end());
+    if (!copied) next.entries.push_back(entry);
+  }
+  const Status status = store_.put(kTable, model.value, kSubkey, encode_manifest(next));
+  if (!status.ok()) {
+    for (const auto& entry : record.copy->entries) {
+      record.doubtful.insert(record.doubtful.end(), entry.host.begin(), entry.host.end());
+      record.dirty.insert(entry.kind);
+    }
+    record.copy.reset();
+    return status.within("model " + std::to_string(model.value) + ": commit");
+  }
+  host_.give_back(replaced);
+  record.manifest = std::move(next);
+  record.copy.reset();
+  return {};
+}
+
+// A write that failed may still have reached the disk. Writing the old manifest again settles it.
+Status ChunkStateManager::settle_doubt(ModelId model, ModelRecord& record) {
+  if (record.doubtful.empty()) return {};
+  const Status status = record.manifest.epoch > 0 ? store_.put(kTable, model.value, kSubkey,
+                                                               encode_manifest(record.manifest))
+                                                  : store_.erase(kTable, model.value, kSubkey);
+  if (!status.ok()) return status.within("model " + std::to_string(model.value));
+  host_.give_back(record.doubtful);
+  record.doubtful.clear();
+  return {};
+}
+
+void ChunkStateManager::drop_copy(ModelRecord& record, bool dirty_again) {
+  if (!record.copy) return;
+  for (const auto& entry : record.copy->entries) {
+    host_.give_back(entry.host);
+    if (dirty_again) record.dirty.insert(entry.kind);
+  }
+  record.copy.reset();
+}
+
+Chunks ChunkStateManager::take_host(std::uint64_t count, Status& status, const char* what) {
+  auto chunks = host_.allocate(count);
+  if (chunks) return std::move(*chunks);
+  status =
+      error(Code::NO_CAPACITY, "%s needs %" PRIu64 " bytes of host memory, %" PRIu64 " are free",
+            what, count * sizes_.chunk_bytes, host_.free() * sizes_.chunk_bytes);
+  return {};
+}
+
+// ---- losses and restarts
+// -------------------------------------------------------------------------
+
+Position ChunkStateManager::engine_lost(ModelId model) {
+  ModelRecord& record = at(model);
+  drop_copy(record, false);
+  drop_gradients(record);
+  drop_kv(record);
+  unmap_all(record);
+  record.dirty.clear();
+  record.now = record.manifest.position;
+  return record.now;
+}
+
+Status ChunkStateManager::adopt(ModelId model, const std::vector<SegmentMove>& held,
+                                const Position& position) {
+  ModelRecord& record = at(model);
+  PLEXRL_CHECK(record.tier == Tier::kParked, "adoption of a model that is not parked");
+  const auto refuse = [&](SegmentKind kind, const char* why) {
+    for (const auto& [taken, chunks] : record.device) device_.give_back(chunks);
+    record.device.clear();
+    return error(Code::PROTOCOL, "the engine holds model %" PRIu64 " with segment %s %s",
+                 model.value, kind_name(kind), why);
+  };
+  for (const SegmentMove& move : held) {
+    if (move.kind == SegmentKind::kKv) continue;
+    const SegmentSpec* spec = record.find(move.kind);
+    if (spec == nullptr || spec->bytes != move.bytes || record.device.contains(move.kind) ||
+        move.device.size() != chunks_of(move.bytes))
+      return refuse(move.kind, "of another shape");
+    if (!device_.take(move.device)) return refuse(move.kind, "on chunks that are taken");
+    record.device[move.kind] = move.device;
+  }
+  for (const SegmentSpec& spec : record.segments)
+    if (!record.device.contains(spec.kind)) return refuse(spec.kind, "missing");
+  record.tier = Tier::kResident;
+  if (position != record.manifest.position)
+    for (const SegmentSpec& spec : record.segments)
+      if (spec.committed) record.dirty.insert(spec.kind);
+  record.now = position;
+  return {};
+}
+
+const Manifest* ChunkStateManager::manifest(ModelId model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? nullptr : &found->second.manifest;
+}
+
+ModelRecord& ChunkStateManager::at(ModelId model) {
+  const auto found = models_.find(model);
+  PLEXRL_CHECK(found != models_.end(), "a model that was not added");
+  return found->second;
+}
+
+const ModelRecord& ChunkStateManager::at(ModelId model) const {
+  return const_cast<ChunkStateManager*>(this)->at(model);
+}
+
+std::uint64_t ChunkStateManager::chunks_of(std::uint64_t bytes) const {
+  return bytes / sizes_.chunk_bytes + (bytes % sizes_.chunk_bytes != 0 ? 1 : 0);
+}
+
+}  // namespace plexrl::state

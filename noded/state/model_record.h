@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// ModelRecord: what the StateManager knows about one model.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "state/segment.h"
+
+namespace plexrl::state {
+
+enum class Tier : std::uint8_t { kParked, kResuming, kResident, kSuspending };
+[[nodiscard]] const char* tier_name(Tier tier);
+[[nodiscard]] const char* kind_name(SegmentKind kind);
+
+struct ModelRecord {
+  TenantId tenant;
+  std::vector<SegmentSpec> segments;
+  bool park_commits = false;
+  std::uint64_t admitted_chunks = 0;  // of the tenant's reservation
+
+  Tier tier = Tier::kParked;
+  std::map<SegmentKind, Chunks> device;  // while not parked
+
+  Manifest manifest;
+  std::uint64_t last_epoch = 0;  // of plans; one epoch is never planned twice
+  Position now;                  // of the state on the device, else of the manifest
+  std::set<SegmentKind> dirty;   // committed segments that changed since they were last copied
+
+  // A copy under way, of a commit or of a suspend.
+  struct Copy {
+    std::uint64_t epoch = 0;
+    std::vector<Manifest::Entry> entries;
+  };
+  std::optional<Copy> copy;
+
+  // Gradients are parked beside the manifest, not in it: a crash finds the manifest alone.
+  Chunks gradients;
+
+  struct Kv {
+    std::uint64_t bytes = 0;
+    Chunks device;
+    Chunks host;
+    bool leaving = false;  // freed while it moves
+  };
+  std::optional<Kv> kv;
+
+  // Chunks of a manifest whose write failed: the store may have it or not, so nobody gets them
+  // until the store has said again what is true.
+  Chunks doubtful;
+
+  [[nodiscard]] const SegmentSpec* find(SegmentKind kind) const;
+  [[nodiscard]] const Manifest::Entry* committed(SegmentKind kind) const;
+  // Committed segments that the next manifest must get new copies of. Empty: nothing changed.
+  [[nodiscard]] std::vector<SegmentSpec> to_copy() const;
+  void note(const Position& position);  // mark_dirty
+};
+
+}  // namespace plexrl::state

@@ -1,0 +1,502 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state/state_manager.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fakes/faulty_store.h"
+
+namespace plexrl::state {
+namespace {
+
+constexpr std::uint64_t kChunk = 100;
+constexpr TenantId kTenant{1};
+constexpr ModelId kModel{10};
+constexpr ModelId kBase{11};
+
+const std::vector<SegmentSpec> kSegments = {{SegmentKind::kWeights, 250, true},
+                                            {SegmentKind::kAdamM, 200, true},
+                                            {SegmentKind::kAdamV, 200, true},
+                                            {SegmentKind::kSamplerWeights, 250, true},
+                                            {SegmentKind::kGradients, 250, false}};
+// Committed 3 + 2 + 2 + 3 = 10 chunks, gradients 3.
+constexpr std::uint64_t kAdmitted = 23 * kChunk;
+constexpr std::uint64_t kDevice = 13 * kChunk;
+
+class StateManagerTest : public testing::Test {
+ protected:
+  void SetUp() override { open(false); }
+
+  void open(bool host_pool_is_new) {
+    manager_.reset();
+    auto opened = open_state_manager({kChunk, 20, 60}, store_, host_pool_is_new);
+    ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+    manager_ = std::move(opened).value();
+  }
+  void add(std::uint64_t reserved = kAdmitted, bool park_commits = false) {
+    ASSERT_TRUE(manager_->open_tenant(kTenant, reserved).ok());
+    const Status status = manager_->add_model(kModel, kTenant, kSegments, park_commits);
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  void resume() {
+    const auto plan = manager_->plan_resume(kModel);
+    ASSERT_TRUE(plan.has_value()) << plan.error().to_string();
+    manager_->resume_done(kModel);
+  }
+  void step(std::uint64_t step, std::uint64_t seq) {
+    manager_->mark_dirty(kModel, {.step = step, .version = 0, .applied_seq = seq});
+  }
+  Status commit(std::uint64_t step, std::uint64_t seq) {
+    auto plan = manager_->plan_commit(kModel);
+    if (!plan) return plan.error();
+    return manager_->commit_done(kModel, plan->epoch,
+                                 {.step = step, .version = 0, .applied_seq = seq});
+  }
+  static std::vector<SegmentKind> copied(const MovePlan& plan) {
+    std::vector<SegmentKind> kinds;
+    for (const auto& move : plan.segments)
+      if (!move.host.empty()) kinds.push_back(move.kind);
+    return kinds;
+  }
+  std::uint64_t free_chunks(const char* pool) {
+    return nlohmann::json::parse(manager_->table_json())[pool]["free_chunks"];
+  }
+
+  std::unique_ptr<store::StateStore> memory_ = store::make_memory_store();
+  store::FaultyStore store_{*memory_};
+  std::unique_ptr<StateManager> manager_;
+};
+
+using Kinds = std::vector<SegmentKind>;
+const Kinds kTrained = {SegmentKind::kWeights, SegmentKind::kAdamM, SegmentKind::kAdamV};
+const Kinds kAll = {SegmentKind::kWeights, SegmentKind::kAdamM, SegmentKind::kAdamV,
+                    SegmentKind::kSamplerWeights};
+
+TEST_F(StateManagerTest, ReservationsAreWholeChunksAndNeverMoreThanThePool) {
+  EXPECT_TRUE(manager_->open_tenant({1}, 30 * kChunk + 99).ok());
+  EXPECT_TRUE(manager_->open_tenant({2}, 30 * kChunk).ok());
+  const Status full = manager_->open_tenant({3}, kChunk);
+  EXPECT_EQ(full.code(), Code::NO_CAPACITY);
+  EXPECT_NE(full.text().find("wants 100 bytes"), std::string::npos) << full.text();
+  EXPECT_EQ(manager_->open_tenant({1}, 0).code(), Code::EXISTS);
+  manager_->close_tenant({1});
+  EXPECT_TRUE(manager_->open_tenant({3}, 30 * kChunk).ok());
+}
+
+TEST_F(StateManagerTest, AModelIsAdmittedWithItsShadowOrNotAtAll) {
+  ASSERT_TRUE(manager_->open_tenant(kTenant, kAdmitted - kChunk).ok());
+  const Status refused = manager_->add_model(kModel, kTenant, kSegments);
+  EXPECT_EQ(refused.code(), Code::NO_CAPACITY);
+  EXPECT_NE(refused.text().find("needs 2300 bytes"), std::string::npos) << refused.text();
+  EXPECT_NE(refused.text().find("has 2200 left"), std::string::npos) << refused.text();
+  EXPECT_TRUE(manager_->add_model(kModel, kTenant, kSegments, true).ok()) << "without a shadow";
+  EXPECT_EQ(manager_->device_bytes(kModel), kDevice);
+}
+
+TEST_F(StateManagerTest, ARemovedModelGivesItsReservationBack) {
+  add();
+  EXPECT_EQ(manager_->add_model({12}, kTenant, kSegments).code(), Code::NO_CAPACITY);
+  manager_->remove_model(kModel);
+  EXPECT_TRUE(manager_->add_model({12}, kTenant, kSegments).ok());
+  manager_->remove_model(kModel);
+}
+
+TEST_F(StateManagerTest, BadSegmentsAreRefused) {
+  ASSERT_TRUE(manager_->open_tenant(kTenant, kAdmitted).ok());
+  const auto code = [&](std::vector<SegmentSpec> segments) {
+    return manager_->add_model(kModel, kTenant, std::move(segments)).code();
+  };
+  EXPECT_EQ(code({{SegmentKind::kWeights, 0, true}}), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(code({{SegmentKind::kKv, 10, true}}), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(code({{SegmentKind::kWeights, 10, true}, {SegmentKind::kWeights, 10, true}}),
+            Code::INVALID_ARGUMENT);
+  EXPECT_EQ(code({{SegmentKind::kWeights, ~std::uint64_t{0}, true}}), Code::NO_CAPACITY);
+  EXPECT_EQ(code(std::vector<SegmentSpec>(9, {SegmentKind::kWeights, 10, true})),
+            Code::INVALID_ARGUMENT);
+}
+
+TEST_F(StateManagerTest, AFreshModelIsMappedAndNothingIsCopied) {
+  add();
+  const auto plan = manager_->plan_resume(kModel);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_EQ(plan->segments.size(), kSegments.size());
+  EXPECT_EQ(plan->segments[0].device.size(), 3u);
+  EXPECT_TRUE(copied(*plan).empty());
+  EXPECT_EQ(free_chunks("device"), 7u);
+}
+
+TEST_F(StateManagerTest, AResumeThatDoesNotFitTakesNothing) {
+  add();
+  ASSERT_TRUE(manager_->add_model(kBase, {}, {{SegmentKind::kBase, 8 * kChunk, false}}).ok());
+  ASSERT_TRUE(manager_->plan_resume(kBase).has_value());
+  manager_->resume_done(kBase);
+  EXPECT_EQ(manager_->plan_resume(kModel).error().code(), Code::NO_CAPACITY);
+  EXPECT_EQ(free_chunks("device"), 12u);
+}
+
+TEST_F(StateManagerTest, AFailedResumeGivesAllBack) {
+  add();
+  ASSERT_TRUE(manager_->plan_resume(kModel).has_value());
+  manager_->resume_failed(kModel);
+  EXPECT_EQ(free_chunks("device"), 20u);
+  resume();
+}
+
+TEST_F(StateManagerTest, AStepIsCommittedOnceAndTheNextResumeCopiesIt) {
+  add();
+  resume();
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND) << "clean";
+  step(1, 2);
+  ASSERT_TRUE(commit(1, 2).ok());
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND);
+  EXPECT_EQ(manager_->manifest(kModel)->position.applied_seq, 2u);
+  EXPECT_EQ(manager_->engine_lost(kModel).step, 1u);
+  const auto plan = manager_->plan_resume(kModel);
+  EXPECT_EQ(copied(*plan), kAll);
+  EXPECT_EQ(plan->position, (Position{1, 0, 2, false}));
+}
+
+TEST_F(StateManagerTest, CleanSegmentsAreNotCopiedAgain) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  step(2, 2);
+  const auto trained = manager_->plan_commit(kModel);
+  EXPECT_EQ(copied(*trained), kTrained);
+  ASSERT_TRUE(manager_->commit_done(kModel, trained->epoch, {2, 0, 2, false}).ok());
+  manager_->mark_dirty(kModel, {.step = 2, .version = 3, .applied_seq = 3});
+  EXPECT_EQ(copied(*manager_->plan_commit(kModel)), (Kinds{SegmentKind::kSamplerWeights}));
+}
+
+TEST_F(StateManagerTest, ALoadAtTheSameStepMakesAllDirty) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  step(1, 2);
+  EXPECT_EQ(copied(*manager_->plan_commit(kModel)), kAll);
+}
+
+TEST_F(StateManagerTest, WhatChangesDuringACommitIsDirtyAfterIt) {
+  add();
+  resume();
+  step(1, 1);
+  const auto plan = manager_->plan_commit(kModel);
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::BUSY);
+  EXPECT_EQ(manager_->plan_suspend(kModel).error().code(), Code::BUSY);
+  step(2, 2);
+  ASSERT_TRUE(manager_->commit_done(kModel, plan->epoch, {1, 0, 1, false}).ok());
+  EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
+  EXPECT_TRUE(commit(2, 2).ok());
+}
+
+TEST_F(StateManagerTest, AFailedCommitLeavesTheOldStateAndIsTriedAgain) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  step(2, 2);
+  const auto first = manager_->plan_commit(kModel);
+  manager_->commit_failed(kModel);
+  EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
+  const auto second = manager_->plan_commit(kModel);
+  EXPECT_GT(second->epoch, first->epoch);
+  EXPECT_EQ(manager_->commit_done(kModel, first->epoch, {2, 0, 2, false}).code(), Code::PROTOCOL);
+  EXPECT_TRUE(commit(2, 2).ok());
+}
+
+TEST_F(StateManagerTest, ParkingADirtyModelCommitsIt) {
+  add();
+  resume();
+  step(1, 1);
+  const auto plan = manager_->plan_suspend(kModel);
+  EXPECT_EQ(copied(*plan), kAll);
+  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, false}).ok());
+  EXPECT_EQ(manager_->manifest(kModel)->epoch, plan->epoch);
+  EXPECT_EQ(free_chunks("device"), 20u);
+  EXPECT_EQ(free_chunks("host"), 50u);
+}
+
+TEST_F(StateManagerTest, ParkingACleanModelCopiesAndWritesNothing) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  const int writes = store_.writes;
+  EXPECT_TRUE(copied(*manager_->plan_suspend(kModel)).empty());
+  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, false}).ok());
+  EXPECT_EQ(store_.writes, writes);
+}
+
+TEST_F(StateManagerTest, PendingGradientsAreParkedAndNeverCommitted) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  manager_->mark_dirty(kModel,
+                       {.step = 1, .version = 0, .applied_seq = 2, .gradients_pending = true});
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND);
+  EXPECT_EQ(copied(*manager_->plan_suspend(kModel)), (Kinds{SegmentKind::kGradients}));
+  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, true}).ok());
+  EXPECT_EQ(manager_->manifest(kModel)->position, (Position{1, 0, 1, false}));
+  const auto plan = manager_->plan_resume(kModel);
+  EXPECT_TRUE(plan->position.gradients_pending);
+  EXPECT_EQ(copied(*plan).size(), kAll.size() + 1);
+  manager_->resume_done(kModel);
+  EXPECT_EQ(free_chunks("host"), 50u) << "the parked gradients are free again";
+}
+
+TEST_F(StateManagerTest, AfterALossTheParkedGradientsAreGone) {
+  add();
+  resume();
+  manager_->mark_dirty(kModel,
+                       {.step = 0, .version = 0, .applied_seq = 1, .gradients_pending = true});
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  ASSERT_TRUE(manager_->suspend_done(kModel, {0, 0, 0, true}).ok());
+  EXPECT_EQ(manager_->engine_lost(kModel), Position{});
+  EXPECT_FALSE(manager_->plan_resume(kModel)->position.gradients_pending);
+  EXPECT_EQ(free_chunks("host"), 60u);
+}
+
+TEST_F(StateManagerTest, KvIsParkedInWhatTheReservationHasLeft) {
+  add(kAdmitted + 4 * kChunk);
+  resume();
+  ASSERT_TRUE(manager_->allocate_kv(kModel, 350).has_value());
+  EXPECT_EQ(manager_->allocate_kv(kModel, 1).error().code(), Code::EXISTS);
+  const auto out = manager_->plan_suspend(kModel);
+  EXPECT_EQ(copied(*out), (Kinds{SegmentKind::kKv}));
+  ASSERT_TRUE(manager_->suspend_done(kModel, {}).ok());
+  const auto in = manager_->plan_resume(kModel);
+  EXPECT_EQ(in->segments.back().host, out->segments.back().host);
+  EXPECT_EQ(in->segments.back().device.size(), 4u);
+  manager_->resume_done(kModel);
+  EXPECT_EQ(free_chunks("host"), 60u);
+  manager_->free_kv(kModel);
+  EXPECT_EQ(free_chunks("device"), 7u);
+}
+
+TEST_F(StateManagerTest, KvWithoutRoomOnTheHostKeepsTheModelResident) {
+  add(kAdmitted + 3 * kChunk);
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(manager_->allocate_kv(kModel, 350).has_value());
+  const auto refused = manager_->plan_suspend(kModel);
+  EXPECT_EQ(refused.error().code(), Code::NO_CAPACITY);
+  EXPECT_NE(refused.error().text().find("KV needs 400 bytes"), std::string::npos);
+  EXPECT_EQ(free_chunks("host"), 60u);
+  manager_->free_kv(kModel);
+  EXPECT_EQ(copied(*manager_->plan_suspend(kModel)), kAll) << "still dirty";
+}
+
+TEST_F(StateManagerTest, KvThatIsFreedDuringAMoveGoesWhenTheMoveEnds) {
+  add(kAdmitted + 4 * kChunk);
+  resume();
+  ASSERT_TRUE(manager_->allocate_kv(kModel, 350).has_value());
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  manager_->free_kv(kModel);
+  EXPECT_EQ(free_chunks("host"), 56u) << "the copy may still be running";
+  ASSERT_TRUE(manager_->suspend_done(kModel, {}).ok());
+  EXPECT_EQ(free_chunks("host"), 60u);
+  EXPECT_EQ(manager_->plan_resume(kModel)->segments.size(), kSegments.size());
+}
+
+TEST_F(StateManagerTest, AFailedSuspendLeavesItResidentAndDirty) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  manager_->suspend_failed(kModel);
+  EXPECT_EQ(free_chunks("host"), 60u);
+  EXPECT_TRUE(commit(1, 1).ok());
+}
+
+TEST_F(StateManagerTest, AStoreThatFailsKeepsTheOldStateAndTheNewChunksAside) {
+  using Fault = store::FaultyStore::Fault;
+  for (const Fault fault : {Fault::kBefore, Fault::kAfter}) {
+    memory_ = store::make_memory_store();
+    store::FaultyStore store(*memory_);
+    manager_ = open_state_manager({kChunk, 20, 60}, store, false).value();
+    add();
+    resume();
+    step(1, 1);
+    ASSERT_TRUE(commit(1, 1).ok());
+    step(2, 2);
+    store.fault = [&] { return fault; };
+    EXPECT_EQ(commit(2, 2).code(), Code::IO);
+    EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
+    EXPECT_EQ(free_chunks("host"), 43u) << "7 chunks may be what the store names";
+    EXPECT_EQ(commit(2, 2).code(), Code::IO) << "the doubt cannot be settled yet";
+    store.fault = [] { return Fault::kNone; };
+    EXPECT_TRUE(commit(2, 2).ok());
+    EXPECT_EQ(free_chunks("host"), 50u);
+    manager_.reset();
+  }
+}
+
+TEST_F(StateManagerTest, AParkThatCannotBeStoredFallsBackToTheOldState) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  step(2, 2);
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  EXPECT_EQ(manager_->suspend_done(kModel, {2, 0, 2, false}).code(), Code::IO);
+  EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 1u);
+}
+
+TEST_F(StateManagerTest, WithoutAShadowAParkWritesOverTheOnlyCopyAndSaysSo) {
+  add(13 * kChunk, true);
+  resume();
+  step(1, 1);
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NO_CAPACITY);
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, false}).ok());
+  resume();
+  step(2, 2);
+  const auto plan = manager_->plan_suspend(kModel);
+  EXPECT_EQ(copied(*plan), kAll);
+  EXPECT_EQ(free_chunks("host"), 50u);
+  EXPECT_EQ(memory_->get("manifests", kModel.value, 0).error().code(), Code::NOT_FOUND);
+  ASSERT_TRUE(manager_->suspend_done(kModel, {2, 0, 2, false}).ok());
+  EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 2u);
+}
+
+TEST_F(StateManagerTest, ARestartContinuesWithTheManifestAndItsChunksAreTaken) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  const Chunks weights = manager_->manifest(kModel)->entries[0].host;
+  open(false);
+  EXPECT_EQ(free_chunks("host"), 50u) << "taken before the model is added";
+  add();
+  EXPECT_EQ(manager_->manifest(kModel)->entries[0].host, weights);
+  EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 1u);
+}
+
+TEST_F(StateManagerTest, ANewHostPoolHasNoManifests) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  open(true);
+  add();
+  EXPECT_EQ(manager_->manifest(kModel)->epoch, 0u);
+  EXPECT_EQ(free_chunks("host"), 60u);
+}
+
+TEST_F(StateManagerTest, AStoredModelThatIsNotWantedAnyMoreIsRemoved) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  open(false);
+  manager_->remove_model(kModel);
+  EXPECT_EQ(free_chunks("host"), 60u);
+  EXPECT_EQ(memory_->get("manifests", kModel.value, 0).error().code(), Code::NOT_FOUND);
+}
+
+TEST_F(StateManagerTest, ARowThatCannotBeErasedKeepsItsChunks) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  manager_->remove_model(kModel);
+  EXPECT_EQ(free_chunks("host"), 50u);
+}
+
+TEST_F(StateManagerTest, ADamagedManifestCostsOneModelAndNotTheDaemon) {
+  ASSERT_TRUE(memory_->put("manifests", kModel.value, 0, "rubbish").ok());
+  open(false);
+  ASSERT_TRUE(manager_->open_tenant(kTenant, kAdmitted).ok());
+  const Status damaged = manager_->add_model(kModel, kTenant, kSegments);
+  EXPECT_EQ(damaged.code(), Code::CORRUPT);
+  EXPECT_TRUE(manager_->add_model(kModel, kTenant, kSegments).ok()) << "begins anew";
+}
+
+TEST_F(StateManagerTest, AManifestOfOtherSizesIsNotUsed) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  open(false);
+  ASSERT_TRUE(manager_->open_tenant(kTenant, kAdmitted).ok());
+  auto segments = kSegments;
+  segments[0].bytes = 251;
+  const Status other = manager_->add_model(kModel, kTenant, segments);
+  EXPECT_EQ(other.code(), Code::CORRUPT);
+  EXPECT_NE(other.text().find("weights"), std::string::npos) << other.text();
+  EXPECT_EQ(free_chunks("host"), 60u);
+}
+
+TEST_F(StateManagerTest, AnAdoptedModelKeepsItsChunks) {
+  add();
+  const auto plan = manager_->plan_resume(kModel);
+  manager_->resume_done(kModel);
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  open(false);
+  add();
+  ASSERT_TRUE(manager_->adopt(kModel, plan->segments, {1, 0, 1, false}).ok());
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND);
+  EXPECT_EQ(free_chunks("device"), 7u);
+}
+
+TEST_F(StateManagerTest, AnAdoptedModelThatWentOnIsDirty) {
+  add();
+  const auto plan = manager_->plan_resume(kModel);
+  manager_->resume_failed(kModel);
+  ASSERT_TRUE(manager_->adopt(kModel, plan->segments, {3, 0, 5, false}).ok());
+  EXPECT_EQ(copied(*manager_->plan_commit(kModel)), kAll);
+}
+
+TEST_F(StateManagerTest, AnEngineThatClaimsWrongChunksIsRefused) {
+  add();
+  auto held = manager_->plan_resume(kModel)->segments;
+  manager_->resume_failed(kModel);
+  auto twice = held;
+  twice[1].device = {twice[0].device[0], twice[0].device[1]};
+  auto few = held;
+  few[0].device.pop_back();
+  auto outside = held;
+  outside[0].device[0] = 20;
+  auto missing = held;
+  missing.pop_back();
+  for (const auto& bad : {twice, few, outside, missing}) {
+    EXPECT_EQ(manager_->adopt(kModel, bad, {}).code(), Code::PROTOCOL);
+    EXPECT_EQ(free_chunks("device"), 20u);
+  }
+}
+
+TEST_F(StateManagerTest, ABaseAndAModelWithoutSegmentsMoveToo) {
+  add();
+  ASSERT_TRUE(manager_->add_model(kBase, {}, {{SegmentKind::kBase, 500, false}}).ok());
+  ASSERT_TRUE(manager_->add_model({12}, kTenant, {}).ok());
+  for (const ModelId model : {kBase, ModelId{12}}) {
+    ASSERT_TRUE(manager_->plan_resume(model).has_value());
+    manager_->resume_done(model);
+    EXPECT_TRUE(copied(*manager_->plan_suspend(model)).empty());
+    EXPECT_TRUE(manager_->suspend_done(model, {}).ok());
+  }
+  EXPECT_EQ(manager_->manifest(kBase)->epoch, 0u);
+  EXPECT_EQ(manager_->manifest({99}), nullptr);
+}
+
+TEST_F(StateManagerTest, ClosingATenantFreesEverything) {
+  add();
+  resume();
+  step(1, 1);
+  ASSERT_TRUE(commit(1, 1).ok());
+  manager_->close_tenant(kTenant);
+  EXPECT_EQ(free_chunks("host"), 60u);
+  EXPECT_EQ(free_chunks("device"), 20u);
+  open(false);
+  EXPECT_EQ(free_chunks("host"), 60u) << "and its manifests are gone from the store";
+}
+
+}  // namespace
+}  // namespace plexrl::state
