@@ -44,9 +44,8 @@ class ActivationArena {
 
  private:
   ActivationArena(std::byte* memory, std::size_t bytes);
-  struct Dirty {
-    std::size_t end = 0;
-  };
+  friend Status install_activation_arena(std::unique_ptr<ActivationArena> arena, int threads);
+  static void set_installed(std::unique_ptr<ActivationArena> arena) noexcept;
 
   std::byte* const memory_;
   const std::size_t capacity_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_torch/arena_layout.h"
 
-
 namespace plexrl::model {
 namespace {
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/decoder.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine_torch/row_gemm.h"
+
+namespace plexrl::model {
+namespace {
+
+constexpr int kTargets = 7;
+constexpr std::int64_t kRankPad = 16;  // lanes of the kernels, one cache line
+enum Target : int { kQ, kK, kV, kO, kGate, kUp, kDown };
+
+// Reads the slots in the order in which the layout wrote them.
+class SlotCursor {
+ public:
+  SlotCursor(const ArenaLayout& layout, const float* arena) : layout_(layout), arena_(arena) {}
+  const float* next() { return arena_ + layout_.slots.at(at_++).offset; }
+
+ private:
+  const ArenaLayout& layout_;
+  const float* arena_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+FullWeights bind_full(const ModelLayout& layout, const float* arena) {
+  SlotCursor cursor(layout.full, arena);
+  FullWeights w;
+  w.embedding = cursor.next();
+  for (std::int64_t i = 0; i < layout.config.layers; ++i) {
+    LayerWeights layer{};
+    for (const float** field : {&layer.input_norm, &layer.q, &layer.k, &layer.v, &layer.o,
+                                &layer.post_norm, &layer.gate, &layer.up, &layer.down})
+      *field = cursor.next();
+    w.layers.push_back(layer);
+  }
+  w.final_norm = cursor.next();
+  w.head = layout.config.tied_head ? w.embedding : cursor.next();
+  return w;
+}
+
+AdapterWeights::AdapterWeights(const ModelLayout& layout, const float* arena)
+    : rank_((layout.lora_rank + kRankPad - 1) / kRankPad * kRankPad), scale_(layout.lora_scale()) {
+  const std::vector<TensorSlot>& slots = layout.trainable.slots;
+  for (std::size_t i = 0; i + 1 < slots.size(); i += 2) {
+    Pair pair;
+    pair.in = slots[i].cols;
+    pair.out = slots[i + 1].rows;
+    pair.a.assign(static_cast<std::size_t>(rank_ * pair.in), 0.0F);
+    pair.b.assign(static_cast<std::size_t>(pair.out * rank_), 0.0F);
+    std::copy_n(arena + slots[i].offset, slots[i].elements(), pair.a.data());
+    for (std::int64_t row = 0; row < pair.out; ++row)
+      std::copy_n(arena + slots[i + 1].offset + static_cast<std::uint64_t>(row) * layout.lora_rank,
+                  layout.lora_rank, pair.b.data() + row * rank_);
+    pairs_.push_back(std::move(pair));
+  }
+}
+
+void AdapterWeights::apply(std::int64_t layer, int target, const float* x, float* y,
+                           std::int64_t rows, float* z) const {
+  const Pair& pair = pairs_[static_cast<std::size_t>(layer * kTargets + target)];
+  row_gemm(x, pair.a.data(), z, rows, pair.in, rank_);
+  row_gemm_add(z, pair.b.data(), y, rows, rank_, pair.out, scale_);
+}
+
+void rope_tables(const ModelConfig& config, std::int64_t positions, std::vector<float>* cosine,
+                 std::vector<float>* sine) {
+  const std::int64_t half = config.head_dim / 2;
+  cosine->resize(static_cast<std::size_t>(positions * half));
+  sine->resize(cosine->size());
+  for (std::int64_t i = 0; i < half; ++i) {
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
+    const auto frequency = static_cast<float>(1.0 / std::pow(config.rope_theta, exponent));
+    for (std::int64_t p = 0; p < positions; ++p) {
+      const auto angle = static_cast<double>(static_cast<float>(p) * frequency);
+      (*cosine)[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
+      (*sine)[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::sin(angle));
+    }
+  }
+}
+
+Decoder::Decoder(const ModelLayout& layout, FullWeights weights, AdapterWeights adapter,
+                 std::int64_t positions)
+    : layout_(&layout),
+      weights_(std::move(weights)),
+      adapter_(std::move(adapter)),
+      positions_(positions) {
+  rope_tables(layout.config, positions, &cosine_, &sine_);
+}
+
+// Sizes the working memory; with `out` (whose x is the start) also places the buffers.
+std::int64_t Decoder::scratch_floats(Buffers* out) const {
+  const ModelConfig& c = layout_->config;
+  const std::int64_t threads = omp_get_max_threads();
+  struct Part {
+    float* Buffers::*field;
+    std::int64_t floats;
+  };
+  const Part parts[] = {{&Buffers::x, kChunk * c.hidden_size},
+                        {&Buffers::normed, kChunk * std::max(c.hidden_size, c.query_size())},
+                        {&Buffers::q, kChunk * c.query_size()},
+                        {&Buffers::k, kChunk * c.kv_size()},
+                        {&Buffers::v, kChunk * c.kv_size()},
+                        {&Buffers::attended, kChunk * std::max(c.hidden_size, c.query_size())},
+                        {&Buffers::gate, kChunk * c.intermediate_size},
+                        {&Buffers::up, kChunk * c.intermediate_size},
+                        {&Buffers::z, kChunk * adapter_.padded_rank()},
+                        {&Buffers::scores, threads * positions_}};
+  std::int64_t total = 0;
+  float* start = scratch_.data();
+  for (const Part& part : parts) {
+    if (out != nullptr) out->*part.field = start + total;
+    total += (part.floats + kRankPad - 1) / kRankPad * kRankPad;
+  }
+  return total;
+}
+
+Status Decoder::acquire() {
+  PLEXRL_ASSIGN(scratch_, Scratch::make(scratch_floats(nullptr)));
+  (void)scratch_floats(&buffers_);
+  return {};
+}
+
+void Decoder::project(std::int64_t layer, int target, const float* weight, const float* x, float* y,
+                      std::int64_t rows, std::int64_t in, std::int64_t out) {
+  row_gemm(x, weight, y, rows, in, out);
+  if (adapter_.any()) adapter_.apply(layer, target, x, y, rows, buffers_.z);
+}
+
+void Decoder::cache_and_attend(std::int64_t layer, std::span<const TokenAt> tokens) {
+  const ModelConfig& c = layout_->config;
+  const Buffers& b = buffers_;
+  const std::int64_t dim = c.head_dim;
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  const auto keys_of = [&](const TokenAt& t) {
+    return t.row.data + layer * 2 * c.kv_size() * t.row.capacity;
+  };
+#pragma omp parallel for schedule(static) if (count * c.query_size() > 1 << 15)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const TokenAt& t = tokens[static_cast<std::size_t>(i)];
+    const float* cosine = cosine_.data() + t.position * (dim / 2);
+    const float* sine = sine_.data() + t.position * (dim / 2);
+    rotate(b.q + i * c.query_size(), cosine, sine, c.heads, dim);
+    rotate(b.k + i * c.kv_size(), cosine, sine, c.kv_heads, dim);
+    float* keys = keys_of(t);
+    float* values = keys + c.kv_size() * t.row.capacity;
+    for (std::int64_t h = 0; h < c.kv_heads; ++h) {
+      const std::int64_t at = (h * t.row.capacity + t.position) * dim;
+      std::copy_n(b.k + i * c.kv_size() + h * dim, dim, keys + at);
+      std::copy_n(b.v + i * c.kv_size() + h * dim, dim, values + at);
+    }
+  }
+#pragma omp parallel for schedule(dynamic, 8) if (count * c.query_size() > 1 << 13)
+  for (std::int64_t i = 0; i < count; ++i) {
+    const TokenAt& t = tokens[static_cast<std::size_t>(i)];
+    const float* keys = keys_of(t);
+    attend({c.heads, c.kv_heads, dim, t.row.capacity}, b.q + i * c.query_size(), keys,
+           keys + c.kv_size() * t.row.capacity, t.position + 1,
+           b.scores + omp_get_thread_num() * positions_, b.attended + i * c.query_size());
+  }
+}
+
+void Decoder::attention(std::int64_t layer, std::span<const TokenAt> tokens) {
+  const ModelConfig& c = layout_->config;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const Buffers& b = buffers_;
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  rms_norm(b.x, w.input_norm, b.normed, rows, c.hidden_size, static_cast<float>(c.rms_norm_eps));
+  project(layer, kQ, w.q, b.normed, b.q, rows, c.hidden_size, c.query_size());
+  project(layer, kK, w.k, b.normed, b.k, rows, c.hidden_size, c.kv_size());
+  project(layer, kV, w.v, b.normed, b.v, rows, c.hidden_size, c.kv_size());
+  cache_and_attend(layer, tokens);
+  project(layer, kO, w.o, b.attended, b.normed, rows, c.query_size(), c.hidden_size);
+  add_to(b.x, b.normed, rows * c.hidden_size);
+}
+
+void Decoder::feed_forward(std::int64_t layer, std::int64_t rows) {
+  const ModelConfig& c = layout_->config;
+  const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
+  const Buffers& b = buffers_;
+  rms_norm(b.x, w.post_norm, b.normed, rows, c.hidden_size, static_cast<float>(c.rms_norm_eps));
+  project(layer, kGate, w.gate, b.normed, b.gate, rows, c.hidden_size, c.intermediate_size);
+  project(layer, kUp, w.up, b.normed, b.up, rows, c.hidden_size, c.intermediate_size);
+  silu_multiply(b.gate, b.up, rows * c.intermediate_size);
+  project(layer, kDown, w.down, b.gate, b.normed, rows, c.intermediate_size, c.hidden_size);
+  add_to(b.x, b.normed, rows * c.hidden_size);
+}
+
+const float* Decoder::forward(std::span<const TokenAt> tokens) {
+  const ModelConfig& c = layout_->config;
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  PLEXRL_CHECK(rows <= kChunk && scratch_.data() != nullptr, "decoder: acquire, at most kChunk");
+  for (std::int64_t i = 0; i < rows; ++i)
+    std::copy_n(weights_.embedding + tokens[static_cast<std::size_t>(i)].token * c.hidden_size,
+                c.hidden_size, buffers_.x + i * c.hidden_size);
+  for (std::int64_t layer = 0; layer < c.layers; ++layer) {
+    attention(layer, tokens);
+    feed_forward(layer, rows);
+  }
+  rms_norm(buffers_.x, weights_.final_norm, buffers_.normed, rows, c.hidden_size,
+           static_cast<float>(c.rms_norm_eps));
+  return buffers_.normed;
+}
+
+void Decoder::logits(const float* hidden, std::int64_t rows, float* out) const {
+  row_gemm(hidden, weights_.head, out, rows, layout_->config.hidden_size,
+           layout_->config.vocab_size);
+}
+
+}  // namespace plexrl::model

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decoder: the forward pass for sampling and log-probabilities, without gradients. A batch is a
+// list of tokens, each with its row's cache and its position, so prefill and decode are the same
+// code and rows of any lengths mix. The bits of a token depend on its row only, never on the batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine_torch/arena_layout.h"
+#include "engine_torch/kernels.h"
+#include "engine_torch/scratch.h"
+
+namespace plexrl::model {
+
+// The cache of one row: [layer][K, V][kv_head][capacity][head_dim], contiguous.
+struct KvRow {
+  float* data = nullptr;
+  std::int64_t capacity = 0;  // positions
+};
+
+struct TokenAt {
+  std::int32_t token = 0;
+  std::int32_t position = 0;  // below the row's capacity
+  KvRow row;
+};
+
+// Pointers into an arena of layout `full`.
+struct LayerWeights {
+  const float *input_norm, *q, *k, *v, *o, *post_norm, *gate, *up, *down;
+};
+struct FullWeights {
+  const float* embedding = nullptr;
+  std::vector<LayerWeights> layers;
+  const float* final_norm = nullptr;
+  const float* head = nullptr;
+};
+[[nodiscard]] FullWeights bind_full(const ModelLayout& layout, const float* arena);
+
+// An adapter repacked for the kernels: the rank is padded with zeros to a multiple of 16, so A is
+// [padded, in] and B is [out, padded]. A copy, because an adapter is small.
+class AdapterWeights {
+ public:
+  AdapterWeights() = default;  // none
+  AdapterWeights(const ModelLayout& layout, const float* arena);
+  [[nodiscard]] bool any() const noexcept { return rank_ > 0; }
+  [[nodiscard]] std::int64_t padded_rank() const noexcept { return rank_; }
+  // y += scale * B (A x) for target `target` (0..6: q k v o gate up down) of a layer; z is scratch
+  // of rows * padded_rank.
+  void apply(std::int64_t layer, int target, const float* x, float* y, std::int64_t rows,
+             float* z) const;
+
+ private:
+  struct Pair {
+    std::vector<float> a, b;
+    std::int64_t in = 0, out = 0;
+  };
+  std::vector<Pair> pairs_;  // layer * 7 + target
+  std::int64_t rank_ = 0;
+  float scale_ = 0;
+};
+
+class Decoder {
+ public:
+  // At most kChunk tokens per forward call.
+  static constexpr std::int64_t kChunk = 256;
+
+  // `weights` and `adapter` are borrowed. Positions up to `positions` may occur.
+  Decoder(const ModelLayout& layout, FullWeights weights, AdapterWeights adapter,
+          std::int64_t positions);
+
+  // Takes the working memory from the activation arena and gives it back.
+  [[nodiscard]] Status acquire();
+  void release() { scratch_ = Scratch(); }
+
+  // Adds the tokens to their rows' caches. Returns the final hidden states [tokens, hidden], valid
+  // until the next call. Tokens of one row must be in order and follow what is cached.
+  [[nodiscard]] const float* forward(std::span<const TokenAt> tokens);
+  // hidden [rows, hidden] to logits [rows, vocab].
+  void logits(const float* hidden, std::int64_t rows, float* out) const;
+
+  [[nodiscard]] const ModelConfig& config() const noexcept { return layout_->config; }
+
+ private:
+  struct Buffers {
+    float *x, *normed, *q, *k, *v, *attended, *gate, *up, *z, *scores;
+  };
+  [[nodiscard]] std::int64_t scratch_floats(Buffers* out) const;
+  void project(std::int64_t layer, int target, const float* weight, const float* x, float* y,
+               std::int64_t rows, std::int64_t in, std::int64_t out);
+  void attention(std::int64_t layer, std::span<const TokenAt> tokens);
+  void cache_and_attend(std::int64_t layer, std::span<const TokenAt> tokens);
+  void feed_forward(std::int64_t layer, std::int64_t rows);
+
+  const ModelLayout* layout_;
+  FullWeights weights_;
+  AdapterWeights adapter_;
+  std::int64_t positions_;
+  std::vector<float> cosine_, sine_;  // [positions, head_dim / 2]
+  Scratch scratch_;
+  Buffers buffers_{};
+};
+
+// cos and sin of position * theta^(-2 i / dim), [positions, dim / 2], in the rounding of Hugging
+// Face: the angle is a float32 product.
+void rope_tables(const ModelConfig& config, std::int64_t positions, std::vector<float>* cosine,
+                 std::vector<float>* sine);
+
+}  // namespace plexrl::model

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// forward_backward: micro-batches of consecutive data, one per step. Their boundaries are a
+// function of the op's own input and the model's shape, so the order of every addition into the
+// gradients is too. The trunk uses autograd; head and loss are done by hand in chunks, because the
+// derivative of every loss by a logit is slope * (onehot - softmax), and the logits of a batch
+// would be large.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "engine_torch/kernels.h"
+#include "engine_torch/losses.h"
+#include "engine_torch/op_checks.h"
+#include "engine_torch/op_factories.h"
+#include "engine_torch/train_decoder.h"
+
+namespace plexrl::model {
+namespace {
+
+using wire::LossKind;
+
+constexpr std::int64_t kHeadRows = 256;  // positions whose logits exist at a time
+// A micro-batch has at most this many padded tokens (one datum is always allowed): enough for BLAS,
+// few enough for the caches of small models and the activation memory of large ones.
+constexpr std::int64_t kMicroTokens = 1024;
+constexpr std::int64_t kMinMicroTokens = 64;
+constexpr std::int64_t kMicroBytes = 512LL << 20;
+
+struct Datum {
+  std::vector<std::int32_t> tokens, targets;
+  std::vector<float> weights;  // or advantages
+  std::vector<float> sampler;  // q; empty for cross_entropy
+};
+
+struct MicroBatch {
+  std::size_t first = 0, end = 0;
+  std::int64_t length = 0;  // of the longest datum
+};
+
+// Rough bytes that autograd keeps per token, attention apart.
+std::int64_t micro_tokens(const ModelConfig& c) {
+  const std::int64_t per_token =
+      c.layers * (10 * c.hidden_size + 4 * c.query_size() + 4 * c.intermediate_size) * 4;
+  return std::clamp(kMicroBytes / per_token, kMinMicroTokens, kMicroTokens);
+}
+
+std::vector<MicroBatch> split(const ModelConfig& config, const std::vector<Datum>& data) {
+  const std::int64_t most = micro_tokens(config);
+  std::vector<MicroBatch> batches;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const auto length = static_cast<std::int64_t>(data[i].tokens.size());
+    if (!batches.empty()) {
+      MicroBatch& last = batches.back();
+      const std::int64_t padded = std::max(last.length, length);
+      if (padded * static_cast<std::int64_t>(i + 1 - last.first) <= most) {
+        last.end = i + 1;
+        last.length = padded;
+        continue;
+      }
+    }
+    batches.push_back({i, i + 1, length});
+  }
+  return batches;
+}
+
+// One position of a micro-batch.
+struct Position {
+  std::size_t datum = 0, index = 0;
+};
+
+class ForwardBackwardOp final : public OpRun {
+ public:
+  ForwardBackwardOp(const OpEnv& env, const wire::ForwardBackwardArgsT& args,
+                    std::vector<Datum> data)
+      : state_(env.state),
+        rule_{args.loss, static_cast<double>(args.clip_low), static_cast<double>(args.clip_high)},
+        backward_(!args.forward_only),
+        data_(std::move(data)),
+        batches_(split(env.state->layout->config, data_)) {
+    for (const Datum& datum : data_) logprobs_.emplace_back(datum.tokens.size(), 0.0F);
+  }
+
+  Result<bool> step() override;
+  void abandon() override { roll_back(); }
+  wire::OpValueUnion take_result() override;
+  [[nodiscard]] std::uint64_t tokens_done() const noexcept override { return tokens_done_; }
+
+ private:
+  Result<bool> advance();
+  [[nodiscard]] Status begin();
+  [[nodiscard]] Status run(const MicroBatch& batch);
+  [[nodiscard]] at::Tensor ids_of(const MicroBatch& batch) const;
+  [[nodiscard]] Status head_and_loss(const std::vector<Position>& positions,
+                                     const at::Tensor& states, at::Tensor* states_gradient);
+  [[nodiscard]] Status score(const Position& at, float* logits, bool* flows);
+  void count(const LossTerm& term, double drop);
+  [[nodiscard]] Status finish();
+  void roll_back();
+
+  ModelState* state_;
+  LossRule rule_;
+  bool backward_;
+  std::vector<Datum> data_;
+  std::vector<MicroBatch> batches_;
+  std::size_t next_ = 0;
+  bool begun_ = false;
+  std::optional<TrainDecoder> decoder_;
+  bool touched_ = false;  // the gradients arena may differ from what it was
+  Scratch earlier_;       // gradients of earlier ops of this accumulation
+
+  std::vector<std::vector<float>> logprobs_;
+  double loss_ = 0, ratio_ = 0, drop_ = 0;
+  std::uint64_t counted_ = 0, clipped_ = 0;
+  std::uint64_t tokens_done_ = 0;
+};
+
+Result<bool> ForwardBackwardOp::step() {
+  Result<bool> done = guarded("forward_backward", [this] { return advance(); });
+  if (!done.has_value()) roll_back();
+  return done;
+}
+
+Result<bool> ForwardBackwardOp::advance() {
+  PLEXRL_TRY(begin());
+  decoder_.emplace(*state_, backward_);  // views are cheap; none outlives the step
+  const Status status = run(batches_[next_]);
+  decoder_.reset();
+  PLEXRL_TRY(status);
+  if (++next_ < batches_.size()) return false;
+  PLEXRL_TRY(finish());
+  return true;
+}
+
+Status ForwardBackwardOp::begin() {
+  if (begun_) return {};
+  begun_ = true;
+  if (backward_ && state_->gradients_pending) {
+    const std::span<float> gradients = state_->memory.gradients;
+    PLEXRL_ASSIGN(earlier_, Scratch::make(static_cast<std::int64_t>(gradients.size())));
+    std::copy(gradients.begin(), gradients.end(), earlier_.data());
+  }
+  return {};
+}
+
+// The gradients as they were before this op.
+void ForwardBackwardOp::roll_back() {
+  if (!touched_) return;
+  const std::span<float> gradients = state_->memory.gradients;
+  if (earlier_.data() != nullptr)
+    std::copy_n(earlier_.data(), gradients.size(), gradients.begin());
+  else
+    std::fill(gradients.begin(), gradients.end(), 0.0F);
+  touched_ = false;
+}
+
+at::Tensor ForwardBackwardOp::ids_of(const MicroBatch& batch) const {
+  const auto rows = static_cast<std::int64_t>(batch.end - batch.first);
+  at::Tensor ids = at::zeros({rows, batch.length}, at::kLong);
+  auto* out = ids.data_ptr<std::int64_t>();
+  for (std::size_t d = batch.first; d < batch.end; ++d, out += batch.length)
+    std::copy(data_[d].tokens.begin(), data_[d].tokens.end(), out);
+  return ids;
+}
+
+Status ForwardBackwardOp::run(const MicroBatch& batch) {
+  const at::AutoGradMode grad_mode(backward_);
+  const at::Tensor ids = ids_of(batch);
+  const at::Tensor hidden = decoder_->hidden(ids);
+  std::vector<Position> positions;
+  std::vector<std::int64_t> rows;
+  for (std::size_t d = batch.first; d < batch.end; ++d)
+    for (std::size_t i = 0; i < data_[d].tokens.size(); ++i) {
+      positions.push_back({d, i});
+      rows.push_back(static_cast<std::int64_t>(d - batch.first) * batch.length +
+                     static_cast<std::int64_t>(i));
+    }
+  tokens_done_ += positions.size();
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat = hidden.detach().reshape({-1, hidden.size(-1)});
+  const at::Tensor index =
+      at::from_blob(rows.data(), {static_cast<std::int64_t>(rows.size())}, at::kLong);
+  at::Tensor states_gradient;
+  PLEXRL_TRY(head_and_loss(positions, flat.index_select(0, index), &states_gradient));
+  if (!backward_ || !states_gradient.defined()) return {};
+  at::Tensor gradient = at::zeros_like(flat);
+  gradient.index_copy_(0, index, states_gradient);
+  touched_ = true;
+  if (hidden.requires_grad()) hidden.backward(gradient.view(hidden.sizes()));
+  return {};
+}
+
+// `states` [positions, hidden]. Leaves the derivative by them, undefined when all slopes are zero.
+Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
+                                        const at::Tensor& states, at::Tensor* states_gradient) {
+  const at::Tensor& head = decoder_->head();
+  at::Tensor head_gradient = decoder_->head_gradient();
+  at::Tensor gradient = at::zeros_like(states);
+  bool any = false;
+  for (std::int64_t at = 0; at < states.size(0); at += kHeadRows) {
+    const std::int64_t rows = std::min(kHeadRows, states.size(0) - at);
+    const at::Tensor part = states.narrow(0, at, rows);
+    const at::Tensor logits = at::mm(part, head.t());
+    bool flows = false;
+    for (std::int64_t i = 0; i < rows; ++i)
+      PLEXRL_TRY(score(positions[static_cast<std::size_t>(at + i)],
+                       logits.data_ptr<float>() + i * logits.size(1), &flows));
+    if (!backward_ || !flows) continue;
+    any = true;
+    at::Tensor target = gradient.narrow(0, at, rows);
+    at::mm_out(target, logits, head);
+    if (!head_gradient.defined()) continue;
+    touched_ = true;
+    head_gradient.addmm_(logits.t(), part);
+  }
+  if (any) *states_gradient = gradient;
+  return {};
+}
+
+// Turns a row of logits into its derivative and counts the position.
+Status ForwardBackwardOp::score(const Position& at, float* logits, bool* flows) {
+  const Datum& datum = data_[at.datum];
+  const std::int64_t vocab = state_->layout->config.vocab_size;
+  const std::int32_t target = datum.targets[at.index];
+  const float log_sum = log_sum_exp(logits, vocab);
+  const float logp = logits[target] - log_sum;
+  const double q = datum.sampler.empty() ? 0.0 : static_cast<double>(datum.sampler[at.index]);
+  const LossTerm term = loss_term(
+      rule_, {static_cast<double>(logp), static_cast<double>(datum.weights[at.index]), q});
+  if (!std::isfinite(logp) || !std::isfinite(term.loss) ||
+      !std::isfinite(static_cast<float>(term.slope)))
+    return error(
+        Code::INVALID_ARGUMENT,
+        "forward_backward: data[%zu] position %zu: the loss is not finite (log-probability "
+        "%g, given %g, weight %g); nothing was added to the gradients",
+        at.datum, at.index, static_cast<double>(logp), q,
+        static_cast<double>(datum.weights[at.index]));
+  logprobs_[at.datum][at.index] = logp;
+  count(term, q - static_cast<double>(logp));
+  *flows = *flows || term.slope != 0;
+  if (backward_) log_softmax_slope(logits, vocab, target, log_sum, static_cast<float>(term.slope));
+  return {};
+}
+
+void ForwardBackwardOp::count(const LossTerm& term, double drop) {
+  loss_ += term.loss;
+  if (!term.counts) return;
+  ++counted_;
+  clipped_ += term.clipped ? 1 : 0;
+  ratio_ += term.ratio;
+  if (rule_.kind != LossKind::CrossEntropy) drop_ += drop;
+}
+
+Status ForwardBackwardOp::finish() {
+  if (!backward_) return {};
+  if (!std::isfinite(sum_of_squares(state_->memory.gradients)))
+    return error(Code::INVALID_ARGUMENT,
+                 "forward_backward: the gradients are not finite; nothing was added to them");
+  state_->gradients_pending = true;
+  touched_ = false;
+  earlier_ = Scratch();
+  return {};
+}
+
+wire::OpValueUnion ForwardBackwardOp::take_result() {
+  wire::ForwardBackwardResultT result;
+  const double n = counted_ == 0 ? 1.0 : static_cast<double>(counted_);
+  result.loss_sum = loss_;
+  result.token_count = counted_;
+  result.ratio_mean = counted_ == 0 ? 1.0 : ratio_ / n;
+  result.clip_fraction = static_cast<double>(clipped_) / n;
+  result.logprob_drop_mean = drop_ / n;
+  for (std::vector<float>& values : logprobs_) {
+    auto row = std::make_unique<wire::FloatRowT>();
+    row->values = std::move(values);
+    result.logprobs.push_back(std::move(row));
+  }
+  wire::OpValueUnion value;
+  value.Set(std::move(result));
+  return value;
+}
+
+Status check_length(const std::string& what, const char* field, std::size_t have,
+                    std::size_t want) {
+  if (have == want) return {};
+  return error(Code::INVALID_ARGUMENT, "%s: %s has %zu values, tokens has %zu; they must agree",
+               what.c_str(), field, have, want);
+}
+
+Result<Datum> check_datum(const std::string& what, const ModelConfig& config, LossKind loss,
+                          const wire::DatumT& in) {
+  if (in.tokens.empty())
+    return error(Code::INVALID_ARGUMENT, "%s: needs at least one token", what.c_str());
+  if (in.tokens.size() > static_cast<std::size_t>(config.max_positions))
+    return error(Code::TOO_LARGE, "%s: %zu tokens, the model has %lld positions", what.c_str(),
+                 in.tokens.size(), static_cast<long long>(config.max_positions));
+  PLEXRL_TRY(check_length(what, "target_tokens", in.target_tokens.size(), in.tokens.size()));
+  PLEXRL_TRY(check_tokens(what + ".tokens", in.tokens, config.vocab_size));
+  PLEXRL_TRY(check_tokens(what + ".target_tokens", in.target_tokens, config.vocab_size));
+  const bool policy = loss != LossKind::CrossEntropy;
+  const std::vector<float>& weights = policy ? in.advantages : in.weights;
+  const char* name = policy ? "advantages" : "weights";
+  PLEXRL_TRY(check_length(what, name, weights.size(), in.tokens.size()));
+  PLEXRL_TRY(check_finite(what + "." + name, weights));
+  if (policy) {
+    PLEXRL_TRY(check_length(what, "logprobs", in.logprobs.size(), in.tokens.size()));
+    PLEXRL_TRY(check_finite(what + ".logprobs", in.logprobs));
+  }
+  return Datum{in.tokens, in.target_tokens, weights, policy ? in.logprobs : std::vector<float>()};
+}
+
+Status check_loss(const wire::ForwardBackwardArgsT& args) {
+  if (args.loss > LossKind::MAX)
+    return error(Code::UNSUPPORTED, "forward_backward: loss %d is not known to this version",
+                 static_cast<int>(args.loss));
+  const bool sound =
+      std::isfinite(args.clip_high) && args.clip_low >= 0 && args.clip_low <= args.clip_high;
+  if (args.loss == LossKind::Ppo && !sound)
+    return error(Code::INVALID_ARGUMENT,
+                 "forward_backward: clip_low %g, clip_high %g: need 0 <= clip_low <= clip_high "
+                 "(absolute ratios)",
+                 static_cast<double>(args.clip_low), static_cast<double>(args.clip_high));
+  return {};
+}
+
+}  // namespace
+
+OpRunResult make_forward_backward(const OpEnv& env, const wire::ForwardBackwardArgsT& args) {
+  const ModelLayout& layout = *env.state->layout;
+  if (layout.mode == wire::TrainMode::None)
+    return error(Code::UNSUPPORTED, "forward_backward: this model is for sampling only");
+  PLEXRL_TRY(check_loss(args));
+  if (args.data.empty()) return error(Code::INVALID_ARGUMENT, "forward_backward: no data");
+  if (args.data.size() > kMaxRows)
+    return error(Code::TOO_LARGE, "forward_backward: %zu data, at most %zu in one op",
+                 args.data.size(), kMaxRows);
+  std::vector<Datum> data;
+  std::size_t tokens = 0;
+  for (std::size_t i = 0; i < args.data.size(); ++i) {
+    const std::string what = "forward_backward: data[" + std::to_string(i) + "]";
+    if (!args.data[i]) return error(Code::INVALID_ARGUMENT, "%s: is missing", what.c_str());
+    PLEXRL_ASSIGN(Datum datum, check_datum(what, layout.config, args.loss, *args.data[i]));
+    tokens += datum.tokens.size();
+    data.push_back(std::move(datum));
+  }
+  if (tokens > kMaxOpTokens)
+    return error(Code::TOO_LARGE, "forward_backward: %zu tokens, at most %zu in one op", tokens,
+                 kMaxOpTokens);
+  return std::unique_ptr<OpRun>(std::make_unique<ForwardBackwardOp>(env, args, std::move(data)));
+}
+
+}  // namespace plexrl::model

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/safetensors.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace plexrl::model {
+namespace {
+
+using nlohmann::json;
+static_assert(std::endian::native == std::endian::little, "safetensors are little-endian");
+
+constexpr std::size_t kMaxName = 256;
+constexpr std::size_t kMaxDims = 8;
+constexpr std::size_t kConvertElements = 1 << 18;  // converted at a time
+constexpr const char* kMetadata = "__metadata__";
+
+struct DTypeRow {
+  DType type;
+  std::string_view name;
+  std::size_t bytes;
+};
+constexpr DTypeRow kDTypes[] = {{DType::kF32, "F32", 4},
+                                {DType::kF16, "F16", 2},
+                                {DType::kBF16, "BF16", 2},
+                                {DType::kU64, "U64", 8}};
+
+Status pread_all(int fd, void* to, std::uint64_t bytes, std::uint64_t offset,
+                 const std::string& what) {
+  auto* at = static_cast<std::byte*>(to);
+  while (bytes > 0) {
+    const ssize_t got =
+        ::pread(fd, at, std::min<std::uint64_t>(bytes, 1U << 30), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error(Code::IO, errno, "%s: read", what.c_str());
+    if (got == 0) return error(Code::CORRUPT, "%s: the file ends early (truncated)", what.c_str());
+    at += got, bytes -= static_cast<std::uint64_t>(got), offset += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+Status pwrite_all(int fd, const void* from, std::uint64_t bytes, std::uint64_t offset) {
+  const auto* at = static_cast<const std::byte*>(from);
+  while (bytes > 0) {
+    const ssize_t put =
+        ::pwrite(fd, at, std::min<std::uint64_t>(bytes, 1U << 30), static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return errno_error(Code::IO, put < 0 ? errno : EIO, "safetensors: write");
+    at += put, bytes -= static_cast<std::uint64_t>(put), offset += static_cast<std::uint64_t>(put);
+  }
+  return {};
+}
+
+float from_half(std::uint16_t half) {
+  const std::uint32_t sign = (half & 0x8000U) << 16;
+  const std::uint32_t exponent = (half >> 10) & 0x1FU;
+  const std::uint32_t fraction = half & 0x3FFU;
+  if (exponent == 0) {
+    const float value = static_cast<float>(fraction) * 0x1p-24F;
+    return sign != 0 ? -value : value;
+  }
+  const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
+  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+}
+
+float widen(DType type, std::uint16_t value) {
+  return type == DType::kF16 ? from_half(value) : std::bit_cast<float>(std::uint32_t{value} << 16);
+}
+
+bool printable(const std::string& name) {
+  return !name.empty() && name.size() <= kMaxName &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+}
+
+// JSON objects silently keep one of two equal keys, so they are counted while parsing.
+Result<json> parse_header(const std::string& text) {
+  std::set<std::string> names;
+  std::string twice;
+  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::key && depth == 1 &&
+        !names.insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  json header = json::parse(text, watch, false);
+  if (header.is_discarded() || !header.is_object())
+    return error(Code::CORRUPT, "safetensors: the header is not a JSON object");
+  if (!twice.empty())
+    return error(Code::CORRUPT, "safetensors: tensor '%s' occurs twice",
+                 twice.substr(0, kMaxName).c_str());
+  return header;
+}
+
+bool all_counts(const json& list) {
+  return std::all_of(list.begin(), list.end(), [](const json& v) {
+    return v.is_number_unsigned() && v.get<std::uint64_t>() <= (1ULL << 48);
+  });
+}
+
+Result<DType> parse_dtype(const std::string& name, const json& entry) {
+  if (!entry.contains("dtype") || !entry["dtype"].is_string())
+    return error(Code::CORRUPT, "tensor '%s': no dtype", name.c_str());
+  const std::string text = entry["dtype"].get<std::string>();
+  for (const DTypeRow& row : kDTypes)
+    if (row.name == text) return row.type;
+  return error(Code::UNSUPPORTED, "tensor '%s': dtype %s, only F32, F16, BF16 and U64 are read",
+               name.c_str(), text.substr(0, 16).c_str());
+}
+
+// `data_at`: where the data starts in the file; `data_bytes`: how much there is.
+Result<StoredTensor> parse_tensor(const std::string& name, const json& entry, std::uint64_t data_at,
+                                  std::uint64_t data_bytes) {
+  const auto broken = [&](const char* why) {
+    return error(Code::CORRUPT, "tensor '%s': %s", name.c_str(), why);
+  };
+  if (!entry.is_object()) return broken("its entry is not an object");
+  StoredTensor tensor;
+  PLEXRL_ASSIGN(tensor.dtype, parse_dtype(name, entry));
+  const json shape = entry.value("shape", json());
+  const json offsets = entry.value("data_offsets", json());
+  if (!shape.is_array() || shape.size() > kMaxDims || !all_counts(shape))
+    return broken("bad shape");
+  if (!offsets.is_array() || offsets.size() != 2 || !all_counts(offsets))
+    return broken("bad data_offsets");
+  const auto begin = offsets[0].get<std::uint64_t>();
+  const auto end = offsets[1].get<std::uint64_t>();
+  if (begin > end || end > data_bytes) return broken("its data lies outside the file (truncated?)");
+  std::uint64_t bytes = dtype_bytes(tensor.dtype);
+  for (const json& dim : shape) {
+    tensor.shape.push_back(dim.get<std::int64_t>());
+    if (__builtin_mul_overflow(bytes, dim.get<std::uint64_t>(), &bytes)) return broken("bad shape");
+  }
+  if (bytes != end - begin) return broken("shape and data_offsets disagree");
+  tensor.begin = data_at + begin;
+  tensor.bytes = bytes;
+  return tensor;
+}
+
+Status check_overlap(const std::map<std::string, StoredTensor>& tensors) {
+  std::vector<std::pair<std::uint64_t, std::map<std::string, StoredTensor>::const_iterator>> order;
+  for (auto it = tensors.begin(); it != tensors.end(); ++it)
+    if (it->second.bytes > 0) order.emplace_back(it->second.begin, it);
+  std::sort(order.begin(), order.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 1; i < order.size(); ++i)
+    if (order[i - 1].first + order[i - 1].second->second.bytes > order[i].first)
+      return error(Code::CORRUPT, "tensors '%s' and '%s' overlap",
+                   order[i - 1].second->first.c_str(), order[i].second->first.c_str());
+  return {};
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string text = "[";
+  for (const std::int64_t dim : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+  return text + "]";
+}
+
+std::string header_text(std::span<const TensorToWrite> tensors,
+                        const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header;
+  if (!metadata.empty()) header[kMetadata] = metadata;
+  std::uint64_t at = 0;
+  for (const TensorToWrite& tensor : tensors) {
+    header[tensor.name] = {{"dtype", dtype_name(tensor.dtype)},
+                           {"shape", tensor.shape},
+                           {"data_offsets", {at, at + tensor.bytes}}};
+    at += tensor.bytes;
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  return text;
+}
+
+}  // namespace
+
+std::string_view dtype_name(DType type) noexcept {
+  return kDTypes[static_cast<std::size_t>(type)].name;
+}
+std::size_t dtype_bytes(DType type) noexcept {
+  return kDTypes[static_cast<std::size_t>(type)].bytes;
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(int fd) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno_error(Code::IO, errno, "safetensors: stat");
+  if (!S_ISREG(info.st_mode))
+    return error(Code::INVALID_ARGUMENT, "safetensors: not a regular file");
+  const auto size = static_cast<std::uint64_t>(info.st_size);
+  std::uint64_t length = 0;
+  if (size < sizeof length) return error(Code::CORRUPT, "safetensors: shorter than its header");
+  PLEXRL_TRY(pread_all(fd, &length, sizeof length, 0, "safetensors"));
+  if (length > size - sizeof length || length > kMaxSafetensorsHeader)
+    return error(Code::CORRUPT, "safetensors: header of %llu bytes in a file of %llu",
+                 static_cast<unsigned long long>(length), static_cast<unsigned long long>(size));
+  std::string text(length, '\0');
+  PLEXRL_TRY(pread_all(fd, text.data(), length, sizeof length, "safetensors"));
+  PLEXRL_ASSIGN(const json header, parse_header(text));
+  SafetensorsFile file;
+  file.fd_ = fd;
+  const std::uint64_t data_at = sizeof length + length;
+  for (const auto& [name, entry] : header.items()) {
+    if (name == kMetadata) {
+      if (!entry.is_object())
+        return error(Code::CORRUPT, "safetensors: __metadata__ is not an object");
+      for (const auto& [key, value] : entry.items())
+        if (value.is_string()) file.metadata_[key] = value.get<std::string>();
+      continue;
+    }
+    if (!printable(name))
+      return error(Code::CORRUPT, "safetensors: a tensor's name is not printable");
+    PLEXRL_ASSIGN(file.tensors_[name], parse_tensor(name, entry, data_at, size - data_at));
+  }
+  PLEXRL_TRY(check_overlap(file.tensors_));
+  return file;
+}
+
+Status SafetensorsFile::check(const std::string& name, std::span<const std::int64_t> shape) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return error(Code::NOT_FOUND, "tensor '%s' is missing", name.c_str());
+  const StoredTensor& tensor = it->second;
+  if (!std::equal(shape.begin(), shape.end(), tensor.shape.begin(), tensor.shape.end()))
+    return error(Code::INVALID_ARGUMENT, "tensor '%s' has shape %s, the model needs %s",
+                 name.c_str(), shape_text(tensor.shape).c_str(), shape_text(shape).c_str());
+  if (tensor.dtype == DType::kU64)
+    return error(Code::INVALID_ARGUMENT, "tensor '%s' holds integers, the model needs floats",
+                 name.c_str());
+  return {};
+}
+
+Status SafetensorsFile::read_f32(const std::string& name, std::span<const std::int64_t> shape,
+                                 std::span<float> out) const {
+  PLEXRL_TRY(check(name, shape));
+  const StoredTensor& tensor = tensors_.at(name);
+  const std::string what = "tensor '" + name + "'";
+  PLEXRL_CHECK(out.size() * dtype_bytes(tensor.dtype) == tensor.bytes,
+               "read_f32: wrong output size");
+  if (tensor.dtype == DType::kF32)
+    return pread_all(fd_, out.data(), tensor.bytes, tensor.begin, what);
+  std::vector<std::uint16_t> part(std::min(out.size(), kConvertElements));
+  for (std::size_t at = 0; at < out.size(); at += part.size()) {
+    const std::size_t count = std::min(part.size(), out.size() - at);
+    PLEXRL_TRY(pread_all(fd_, part.data(), count * 2, tensor.begin + at * 2, what));
+    for (std::size_t i = 0; i < count; ++i) out[at + i] = widen(tensor.dtype, part[i]);
+  }
+  return {};
+}
+
+Result<std::uint64_t> SafetensorsFile::read_u64(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return error(Code::NOT_FOUND, "tensor '%s' is missing", name.c_str());
+  if (it->second.dtype != DType::kU64 || it->second.bytes != sizeof(std::uint64_t))
+    return error(Code::INVALID_ARGUMENT, "tensor '%s' is not one U64", name.c_str());
+  std::uint64_t value = 0;
+  PLEXRL_TRY(pread_all(fd_, &value, sizeof value, it->second.begin, "tensor '" + name + "'"));
+  return value;
+}
+
+Result<std::uint64_t> write_safetensors(int fd, std::span<const TensorToWrite> tensors,
+                                        const std::map<std::string, std::string>& metadata) {
+  const std::string header = header_text(tensors, metadata);
+  const std::uint64_t length = header.size();
+  PLEXRL_TRY(pwrite_all(fd, &length, sizeof length, 0));
+  PLEXRL_TRY(pwrite_all(fd, header.data(), length, sizeof length));
+  std::uint64_t at = sizeof length + length;
+  for (const TensorToWrite& tensor : tensors) {
+    PLEXRL_TRY(
+        pwrite_all(fd, tensor.data, tensor.bytes, at).within("tensor '" + tensor.name + "'"));
+    at += tensor.bytes;
+  }
+  if (::ftruncate(fd, static_cast<off_t>(at)) != 0)
+    return errno_error(Code::IO, errno, "safetensors: truncate");
+  return at;
+}
+
+}  // namespace plexrl::model

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// save (publish to the sampler, or a file) and load: one step each.
+#include <algorithm>
+
+#include "engine_torch/checkpoint.h"
+#include "engine_torch/op_checks.h"
+#include "engine_torch/op_factories.h"
+
+namespace plexrl::model {
+namespace {
+
+using wire::SaveTarget;
+
+class SaveOp final : public OpRun {
+ public:
+  SaveOp(const OpEnv& env, const wire::SaveArgsT& args) : env_(env), args_(args) {}
+
+  Result<bool> step() override {
+    return guarded("save", [this]() -> Result<bool> {
+      PLEXRL_TRY(args_.target == SaveTarget::Sampler ? publish() : write());
+      return true;
+    });
+  }
+  wire::OpValueUnion take_result() override {
+    wire::OpValueUnion value;
+    value.Set(std::move(result_));
+    return value;
+  }
+  [[nodiscard]] std::uint64_t tokens_done() const noexcept override { return 0; }
+
+ private:
+  // The version's hash is not computed: it would read a large model once more at every step.
+  Status publish() {
+    ModelMemory& memory = env_.state->memory;
+    std::copy(memory.weights.begin(), memory.weights.end(), memory.sampler.begin());
+    env_.state->sampler_version = env_.version_out;
+    result_.version = env_.version_out;
+    result_.bytes = memory.weights.size_bytes();
+    result_.step = env_.state->step;
+    return {};
+  }
+  Status write() {
+    PLEXRL_ASSIGN(const SavedFile file, save_checkpoint(env_.fd, *env_.state, args_.format));
+    result_.bytes = file.bytes;
+    result_.sha256 = file.sha256;
+    result_.step = env_.state->step;
+    return {};
+  }
+
+  OpEnv env_;
+  wire::SaveArgsT args_;
+  wire::SaveResultT result_;
+};
+
+class LoadOp final : public OpRun {
+ public:
+  LoadOp(const OpEnv& env, const wire::LoadArgsT& args) : env_(env), args_(args) {}
+
+  Result<bool> step() override {
+    return guarded("load", [this]() -> Result<bool> {
+      PLEXRL_TRY(load_checkpoint(env_.fd, *env_.state, args_.with_optimizer));
+      PLEXRL_ASSIGN(result_.sha256, state_sha256(*env_.state));
+      result_.step = env_.state->step;
+      return true;
+    });
+  }
+  wire::OpValueUnion take_result() override {
+    wire::OpValueUnion value;
+    value.Set(std::move(result_));
+    return value;
+  }
+  [[nodiscard]] std::uint64_t tokens_done() const noexcept override { return 0; }
+
+ private:
+  OpEnv env_;
+  wire::LoadArgsT args_;
+  wire::LoadResultT result_;
+};
+
+}  // namespace
+
+OpRunResult make_save(const OpEnv& env, const wire::SaveArgsT& args) {
+  if (env.state->layout->mode == wire::TrainMode::None)
+    return error(Code::UNSUPPORTED, "save: this model is for sampling only");
+  if (args.target > SaveTarget::MAX || args.format > wire::FileFormat::MAX)
+    return error(Code::UNSUPPORTED, "save: target or format is not known to this version");
+  if (args.target == SaveTarget::Sampler && env.version_out == 0)
+    return error(Code::INVALID_ARGUMENT, "save: a published version needs a number above 0");
+  if (args.target != SaveTarget::Sampler && env.fd < 0)
+    return error(Code::INVALID_ARGUMENT, "save: no file descriptor came with the op");
+  return std::unique_ptr<OpRun>(std::make_unique<SaveOp>(env, args));
+}
+
+OpRunResult make_load(const OpEnv& env, const wire::LoadArgsT& args) {
+  if (env.state->layout->mode == wire::TrainMode::None)
+    return error(Code::UNSUPPORTED, "load: this model is for sampling only");
+  if (args.target != SaveTarget::Store && args.target != SaveTarget::ClientFd)
+    return error(Code::INVALID_ARGUMENT, "load: from the store or a client's file only");
+  if (env.fd < 0) return error(Code::INVALID_ARGUMENT, "load: no file descriptor came with the op");
+  return std::unique_ptr<OpRun>(std::make_unique<LoadOp>(env, args));
+}
+
+}  // namespace plexrl::model

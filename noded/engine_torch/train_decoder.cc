@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/train_decoder.h"
+
+#include <cmath>
+
+#include "engine_torch/decoder.h"
+
+namespace plexrl::model {
+namespace {
+
+constexpr double kMasked = -1e30;  // finite: a row that is all masked gives no NaN
+
+std::vector<std::int64_t> shape_of(const TensorSlot& slot) {
+  if (slot.vector) return {slot.cols};
+  return {slot.rows, slot.cols};
+}
+
+at::Tensor view_of(const float* arena, const TensorSlot& slot) {
+  return at::from_blob(const_cast<float*>(arena) + slot.offset, shape_of(slot), at::kFloat);
+}
+
+// Hands out the views in the layout's order.
+class ViewCursor {
+ public:
+  ViewCursor(const ArenaLayout& layout, std::span<const float> weights, std::span<float> gradients)
+      : layout_(layout), weights_(weights), gradients_(gradients) {}
+
+  at::Tensor next() {
+    const TensorSlot& slot = layout_.slots.at(at_++);
+    at::Tensor view = view_of(weights_.data(), slot);
+    if (gradients_.empty()) return view;
+    view.set_requires_grad(true);
+    view.mutable_grad() = view_of(gradients_.data(), slot);
+    return view;
+  }
+
+ private:
+  const ArenaLayout& layout_;
+  std::span<const float> weights_;
+  std::span<float> gradients_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
+    : config_(state.layout->config), lora_scale_(static_cast<double>(state.layout->lora_scale())) {
+  const ModelLayout& layout = *state.layout;
+  const bool full = layout.mode == wire::TrainMode::Full;
+  const std::span<float> grads = gradients ? state.memory.gradients : std::span<float>();
+  ViewCursor base(layout.full,
+                  full ? std::span<const float>(state.memory.weights) : state.memory.base,
+                  full ? grads : std::span<float>());
+  embedding_ = base.next();
+  for (std::int64_t i = 0; i < config_.layers; ++i) {
+    Layer layer;
+    layer.input_norm = base.next();
+    for (int t = 0; t < 7; ++t) {
+      if (t == 4) layer.post_norm = base.next();
+      layer.weight[t] = base.next();
+    }
+    layers_.push_back(std::move(layer));
+  }
+  final_norm_ = base.next();
+  head_ = config_.tied_head ? embedding_ : base.next();
+  if (layout.mode != wire::TrainMode::Lora) return;
+  ViewCursor adapter(layout.trainable, state.memory.weights, grads);
+  for (Layer& layer : layers_)
+    for (int t = 0; t < 7; ++t) {
+      layer.a[t] = adapter.next();
+      layer.b[t] = adapter.next();
+    }
+}
+
+at::Tensor TrainDecoder::project(const Layer& layer, int target, const at::Tensor& x) const {
+  at::Tensor y = at::mm(x, layer.weight[target].t());
+  if (!layer.a[target].defined()) return y;
+  return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0, lora_scale_);
+}
+
+at::Tensor TrainDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
+  return x * at::rsqrt(x.square().mean(-1, true) + config_.rms_norm_eps) * weight;
+}
+
+// x [rows, heads, length, dim]
+at::Tensor TrainDecoder::rotate(const at::Tensor& x) const {
+  const std::int64_t half = config_.head_dim / 2;
+  const at::Tensor first = x.narrow(-1, 0, half);
+  const at::Tensor second = x.narrow(-1, half, half);
+  return at::cat({first * cosine_ - second * sine_, second * cosine_ + first * sine_}, -1);
+}
+
+// x [rows, length, hidden], normed. Query heads of one key head are stacked along the length, so
+// keys and values are not repeated.
+at::Tensor TrainDecoder::attention(const Layer& layer, const at::Tensor& x) const {
+  const std::int64_t rows = x.size(0);
+  const std::int64_t length = x.size(1);
+  const std::int64_t dim = config_.head_dim;
+  const std::int64_t group = config_.heads / config_.kv_heads;
+  const at::Tensor flat = x.reshape({rows * length, config_.hidden_size});
+  const auto heads = [&](int target, std::int64_t count) {
+    return project(layer, target, flat).view({rows, length, count, dim}).transpose(1, 2);
+  };
+  const at::Tensor q = rotate(heads(0, config_.heads)).reshape({-1, group * length, dim});
+  const at::Tensor k = rotate(heads(1, config_.kv_heads)).reshape({-1, length, dim});
+  const at::Tensor v = heads(2, config_.kv_heads).reshape({-1, length, dim});
+  const double scale = 1.0 / std::sqrt(static_cast<double>(dim));
+  const at::Tensor scores = at::baddbmm(mask_, q, k.transpose(1, 2), 1.0, scale);
+  const at::Tensor mixed = at::bmm(at::softmax(scores, -1), v)
+                               .view({rows, config_.heads, length, dim})
+                               .transpose(1, 2)
+                               .reshape({rows * length, config_.query_size()});
+  return project(layer, 3, mixed).view({rows, length, config_.hidden_size});
+}
+
+at::Tensor TrainDecoder::feed_forward(const Layer& layer, const at::Tensor& x) const {
+  const at::Tensor flat = x.reshape({-1, config_.hidden_size});
+  const at::Tensor gated = at::silu(project(layer, 4, flat)) * project(layer, 5, flat);
+  return project(layer, 6, gated).view(x.sizes());
+}
+
+void TrainDecoder::prepare(std::int64_t length) const {
+  if (mask_.defined() && cosine_.size(0) == length) return;
+  std::vector<float> cosine, sine;
+  rope_tables(config_, length, &cosine, &sine);
+  const std::int64_t half = config_.head_dim / 2;
+  cosine_ = at::from_blob(cosine.data(), {length, half}, at::kFloat).clone();
+  sine_ = at::from_blob(sine.data(), {length, half}, at::kFloat).clone();
+  const at::Tensor future = at::ones({length, length}, at::kFloat).triu(1) * kMasked;
+  mask_ = future.repeat({config_.heads / config_.kv_heads, 1}).unsqueeze(0);
+}
+
+at::Tensor TrainDecoder::hidden(const at::Tensor& ids) const {
+  prepare(ids.size(1));
+  at::Tensor x = at::embedding(embedding_, ids);
+  for (const Layer& layer : layers_) {
+    x = x + attention(layer, norm(x, layer.input_norm));
+    x = x + feed_forward(layer, norm(x, layer.post_norm));
+  }
+  return norm(x, final_norm_);
+}
+
+}  // namespace plexrl::model

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// TrainDecoder: the forward pass with gradients, in plain ATen operators. It makes leaf views of
+// the model's arenas whose .grad is a view of the gradients arena, so backward() adds in place.
+// Includes ATen: for the few source files that need it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "engine_torch/model_state.h"
+
+namespace plexrl::model {
+
+class TrainDecoder {
+ public:
+  // Views only, nothing is copied; the state's memory must stay mapped while tensors are used. With
+  // `gradients` the trained tensors are leaves that require grad.
+  TrainDecoder(const ModelState& state, bool gradients);
+
+  // ids [rows, length] int64, padded at the end with any token. Returns the states after the final
+  // norm [rows, length, hidden]; those of padding mean nothing.
+  [[nodiscard]] at::Tensor hidden(const at::Tensor& ids) const;
+
+  [[nodiscard]] const at::Tensor& head() const noexcept { return head_; }
+  // View of the head's part of the gradients arena; undefined when the head is frozen.
+  [[nodiscard]] at::Tensor head_gradient() const {
+    return head_.requires_grad() ? head_.grad() : at::Tensor();
+  }
+
+ private:
+  struct Layer {
+    at::Tensor input_norm, post_norm;
+    at::Tensor weight[7];   // q k v o gate up down
+    at::Tensor a[7], b[7];  // adapter; undefined without
+  };
+  [[nodiscard]] at::Tensor project(const Layer& layer, int target, const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
+  [[nodiscard]] at::Tensor rotate(const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor feed_forward(const Layer& layer, const at::Tensor& x) const;
+  void prepare(std::int64_t length) const;
+
+  ModelConfig config_;
+  double lora_scale_;
+  at::Tensor embedding_, final_norm_, head_;
+  std::vector<Layer> layers_;
+  mutable at::Tensor cosine_, sine_, mask_;  // of the last length
+};
+
+}  // namespace plexrl::model

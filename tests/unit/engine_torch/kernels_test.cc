@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Own kernels against their ATen forms, and row exactness.
+#include "engine_torch/kernels.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine_torch/decoder.h"
+#include "engine_torch/row_gemm.h"
+
+namespace plexrl::model {
+namespace {
+
+float largest(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<float>();
+}
+
+struct Shape {
+  std::int64_t rows, in, out;
+};
+
+class RowGemm : public testing::TestWithParam<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, RowGemm,
+                         testing::Values(Shape{1, 1, 1}, Shape{5, 7, 3}, Shape{33, 128, 32},
+                                         Shape{130, 384, 128}, Shape{64, 24, 18},
+                                         Shape{17, 16, 128}));
+
+TEST_P(RowGemm, AgreesWithAtenInDouble) {
+  const auto [rows, in, out] = GetParam();
+  const at::Tensor x = at::randn({rows, in});
+  const at::Tensor w = at::randn({out, in});
+  at::Tensor y = at::full({rows, out}, 3.0);
+  row_gemm(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, in, out);
+  const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t()).to(at::kFloat);
+  EXPECT_LT(largest(y, want), 1e-5F * std::sqrt(static_cast<float>(in)));
+  row_gemm_add(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, in, out, 0.5F);
+  EXPECT_LT(largest(y, want * 1.5), 2e-5F * std::sqrt(static_cast<float>(in)));
+}
+
+TEST_P(RowGemm, BitsOfARowDoNotDependOnTheOthers) {
+  const auto [rows, in, out] = GetParam();
+  const at::Tensor x = at::randn({rows, in});
+  const at::Tensor w = at::randn({out, in});
+  at::Tensor all = at::empty({rows, out});
+  row_gemm(x.data_ptr<float>(), w.data_ptr<float>(), all.data_ptr<float>(), rows, in, out);
+  at::Tensor one = at::empty({1, out});
+  for (std::int64_t r = 0; r < rows; ++r) {
+    row_gemm(x.data_ptr<float>() + r * in, w.data_ptr<float>(), one.data_ptr<float>(), 1, in, out);
+    ASSERT_TRUE(at::equal(one, all.narrow(0, r, 1))) << r;
+  }
+}
+
+TEST(Kernels, RmsNorm) {
+  for (const std::int64_t size : {24, 128, 130}) {
+    const at::Tensor x = at::randn({9, size}) * 3;
+    const at::Tensor w = at::randn({size});
+    at::Tensor y = at::empty_like(x);
+    rms_norm(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), 9, size, 1e-5F);
+    const at::Tensor want = x * at::rsqrt(x.square().mean(-1, true) + 1e-5) * w;
+    EXPECT_LT(largest(y, want), 3e-6F);
+  }
+}
+
+TEST(Kernels, SiluMultiply) {
+  const at::Tensor gate = at::randn({10007}) * 8;
+  const at::Tensor up = at::randn({10007});
+  at::Tensor y = gate.clone();
+  silu_multiply(y.data_ptr<float>(), up.data_ptr<float>(), y.numel());
+  EXPECT_LT(largest(y, at::silu(gate) * up), 1e-5F);
+}
+
+TEST(Kernels, LogSumExpAndItsExtremes) {
+  for (const std::int64_t count : {1, 19, 32, 50021}) {
+    const at::Tensor x = at::randn({count}) * 10;
+    EXPECT_NEAR(log_sum_exp(x.data_ptr<float>(), count),
+                at::logsumexp(x.to(at::kDouble), 0).item<double>(), 1e-5);
+  }
+  const float far[] = {-1000.0F, 1000.0F, 0.0F};
+  EXPECT_FLOAT_EQ(log_sum_exp(far, 3), 1000.0F);
+}
+
+TEST(Kernels, ExpWeightsAreProbabilitiesUpToTheirSum) {
+  const at::Tensor x = at::randn({101}) * 5;
+  at::Tensor p = at::empty_like(x);
+  exp_weights(x.data_ptr<float>(), 1.0F / 0.7F, p.data_ptr<float>(), 101);
+  EXPECT_LT(largest(p / p.sum(), at::softmax(x / 0.7, 0)), 1e-6F);
+}
+
+TEST(Kernels, LogSoftmaxSlopeIsTheDerivative) {
+  at::Tensor x = at::randn({37});
+  x.set_requires_grad(true);
+  (at::log_softmax(x, 0)[5] * -1.7).backward();
+  at::Tensor y = x.detach().clone();
+  log_softmax_slope(y.data_ptr<float>(), 37, 5, log_sum_exp(y.data_ptr<float>(), 37), -1.7F);
+  EXPECT_LT(largest(y, x.grad()), 1e-6F);
+}
+
+// Facts 5.8: own decode attention against ATen, with grouped query heads and a strided cache.
+TEST(Kernels, AttentionAgreesWithAten) {
+  const AttentionShape shape{6, 2, 20, 40};
+  const std::int64_t length = 29;
+  const at::Tensor q = at::randn({6, 20});
+  const at::Tensor k = at::randn({2, 40, 20});
+  const at::Tensor v = at::randn({2, 40, 20});
+  at::Tensor out = at::empty({6, 20});
+  std::vector<float> scores(length);
+  attend(shape, q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(), length,
+         scores.data(), out.data_ptr<float>());
+  const at::Tensor keys = k.narrow(1, 0, length).repeat_interleave(3, 0);
+  const at::Tensor values = v.narrow(1, 0, length).repeat_interleave(3, 0);
+  const at::Tensor p = at::softmax(at::bmm(keys, q.unsqueeze(2)).squeeze(2) / std::sqrt(20.0), -1);
+  EXPECT_LT(largest(out, at::bmm(p.unsqueeze(1), values).squeeze(1)), 1e-6F);
+}
+
+TEST(Kernels, RotationIsHalfSplitAndKeepsLengths) {
+  ModelConfig config;
+  config.head_dim = 8;
+  config.rope_theta = 10000;
+  std::vector<float> cosine, sine;
+  rope_tables(config, 11, &cosine, &sine);
+  const at::Tensor x = at::randn({3, 8});
+  at::Tensor y = x.clone();
+  rotate(y.data_ptr<float>(), cosine.data() + 10 * 4, sine.data() + 10 * 4, 3, 8);
+  EXPECT_LT(largest(y.norm(2, 1), x.norm(2, 1)), 1e-5F);
+  const double angle = 10.0 * std::pow(10000.0, -2.0 / 8);  // pair 1 of position 10
+  const double a = x[0][1].item<double>();
+  const double b = x[0][5].item<double>();
+  EXPECT_NEAR(y[0][1].item<double>(), a * std::cos(angle) - b * std::sin(angle), 1e-5);
+  EXPECT_NEAR(y[0][5].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-5);
+}
+
+TEST(Kernels, SumOfSquaresIsExactEnoughAndSeesNaN) {
+  at::Tensor x = at::randn({100003});
+  const std::span<float> span(x.data_ptr<float>(), 100003);
+  EXPECT_NEAR(sum_of_squares(span) / x.to(at::kDouble).square().sum().item<double>(), 1.0, 1e-12);
+  span[77777] = std::nanf("");
+  EXPECT_FALSE(std::isfinite(sum_of_squares(span)));
+}
+
+// The formula of torch.optim.AdamW, single tensor, in ATen operators.
+TEST(Kernels, AdamWAgreesWithTorchsFormula) {
+  at::Tensor w = at::randn({5003}), m = at::zeros({5003}), v = at::zeros({5003});
+  at::Tensor w2 = w.clone(), m2 = m.clone(), v2 = v.clone();
+  const double lr = 3e-3, b1 = 0.9, b2 = 0.95, eps = 1e-8, decay = 0.1, scale = 0.25;
+  for (std::uint64_t step = 1; step <= 5; ++step) {
+    const at::Tensor g = at::randn({5003});
+    const auto span = [](at::Tensor& t) { return std::span<float>(t.data_ptr<float>(), 5003); };
+    at::Tensor copy = g.clone();
+    adamw({lr, b1, b2, eps, decay, scale, step}, span(w), span(copy), span(m), span(v));
+    const at::Tensor scaled = g * scale;
+    w2.mul_(1 - lr * decay);
+    m2.mul_(b1).add_(scaled, 1 - b1);
+    v2.mul_(b2).addcmul_(scaled, scaled, 1 - b2);
+    const double c1 = 1 - std::pow(b1, step), c2 = 1 - std::pow(b2, step);
+    const at::Tensor denominator = (v2.sqrt() / std::sqrt(c2)).add_(eps);
+    w2.addcdiv_(m2, denominator, -lr / c1);
+  }
+  EXPECT_LT(largest(w, w2), 1e-6F);
+  EXPECT_LT(largest(m, m2), 1e-7F);
+  EXPECT_LT(largest(v, v2), 1e-7F);
+}
+
+}  // namespace
+}  // namespace plexrl::model
