@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/slurm_text.h"
+
+#include <algorithm>
+
+namespace plexrl::config {
+namespace {
+
+// The programs: plexrld, and LibTorch in every engine.
+constexpr std::uint64_t kServiceMib = 4096;
+
+// What the service keeps of a node: the last cores, and memory.
+struct Reserved {
+  std::vector<unsigned> slurm_cpus;  // Slurm's numbers: thread by thread, core by core
+  std::vector<unsigned> os_cpus;     // the kernel's numbers, for the unit
+  std::uint64_t memory_mib = 0;
+};
+
+// One core for plexrld and one for each engine thread; only one engine computes at a time.
+Result<Reserved> reserve(const SiteConfig& config, const PoolEntry& pool, const Machine& machine) {
+  const std::size_t wanted = std::size_t{config.daemon.engine_threads} + 1;
+  if (wanted >= machine.cores.size())
+    return error(Code::NO_CAPACITY,
+                 "pool '%s': the service needs %zu cores (daemon.engine_threads + 1), and this "
+                 "machine has %zu: none is left for jobs",
+                 pool.name.c_str(), wanted, machine.cores.size());
+  Reserved reserved;
+  reserved.memory_mib =
+      pool.host_memory_mib + (pool.device == "cpu" ? pool.device_memory_mib : 0) + kServiceMib;
+  if (reserved.memory_mib >= machine.memory_mib)
+    return error(
+        Code::NO_CAPACITY,
+        "pool '%s': host_memory_mib, device_memory_mib and the programs need %llu MiB, and "
+        "this machine has %llu",
+        pool.name.c_str(), static_cast<unsigned long long>(reserved.memory_mib),
+        static_cast<unsigned long long>(machine.memory_mib));
+  unsigned number = 0;
+  for (std::size_t i = 0; i < machine.cores.size(); ++i) {
+    for (const unsigned cpu : machine.cores[i].cpus) {
+      if (i + wanted >= machine.cores.size()) {
+        reserved.slurm_cpus.push_back(number);
+        reserved.os_cpus.push_back(cpu);
+      }
+      ++number;
+    }
+  }
+  return reserved;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+std::string gres_counts(const PoolEntry& pool) {
+  return "plexrl:100,plexrl_mem:" + std::to_string(pool.host_memory_mib);
+}
+
+std::string global_lines(const SlurmTextOptions& options) {
+  return "# ---- slurm.conf, on every host ----\n"
+         "# Add the words to the values that you have.\n"
+         "PluginDir=" +
+         options.plugin_dir +
+         "\n"
+         "GresTypes=plexrl,plexrl_mem\n"
+         "JobSubmitPlugins=plexrl\n"
+         "# Needed: without it the prolog of srun and salloc sees the client's text, not the "
+         "grant.\n"
+         "PrologFlags=Alloc\n"
+         "SelectType=select/cons_tres\n"
+         "SelectTypeParameters=CR_Core_Memory\n"
+         "# Without a default a job that names no memory takes all of a node.\n"
+         "DefMemPerCPU=1024\n"
+         "# PreemptMode must be REQUEUE or OFF: a suspended job would keep its place on the "
+         "device.\n"
+         "# HealthCheckProgram takes a path without arguments: a script that runs\n"
+         "# 'exec plexrl node-check' keeps a node without plexrld from eating the queue.\n";
+}
+
+std::string tres_lines(const SlurmTextOptions& options) {
+  if (!options.accounting) return "# With slurmdbd also: --accounting prints the TRES lines.\n";
+  return "AccountingStorageTRES=gres/plexrl,gres/plexrl_mem\n";
+}
+
+std::string node_lines(const PoolEntry& pool, const Machine& machine, const Reserved& reserved) {
+  const std::size_t threads = machine.cores.front().cpus.size();
+  const std::string nodes = joined(pool.nodes);
+  return "NodeName=" + nodes + " Sockets=" + std::to_string(machine.sockets) +
+         " CoresPerSocket=" + std::to_string(machine.cores.size() / machine.sockets) +
+         " ThreadsPerCore=" + std::to_string(threads) +
+         " RealMemory=" + std::to_string(machine.memory_mib) +
+         " CpuSpecList=" + number_list(reserved.slurm_cpus) +
+         " MemSpecLimit=" + std::to_string(reserved.memory_mib) + " Gres=" + gres_counts(pool) +
+         "\n"
+         "PartitionName=" +
+         pool.partition + " Nodes=" + nodes + " Default=NO State=UP OverSubscribe=NO\n";
+}
+
+std::string gres_lines(const PoolEntry& pool) {
+  const std::string node = "NodeName=" + joined(pool.nodes) + " ";
+  return node + "Name=plexrl Count=100 Flags=CountOnly\n" + node +
+         "Name=plexrl_mem Count=" + std::to_string(pool.host_memory_mib) + " Flags=CountOnly\n";
+}
+
+std::string unit_lines(const PoolEntry& pool, const Reserved& reserved) {
+  return "# nodes of pool '" + pool.name +
+         "'\n[Service]\nAllowedCPUs=" + number_list(reserved.os_cpus) +
+         "\nMemoryMax=" + std::to_string(reserved.memory_mib) + "M\n";
+}
+
+std::string plugstack_lines(const SlurmTextOptions& options) {
+  return "\n# ---- plugstack.conf, on every host ----\n"
+         "optional " +
+         options.plugin_dir + "/spank_plexrl.so config=" + options.config_path +
+         "\n"
+         "\n# ---- environment of slurmctld, only when the site file is not "
+         "/etc/plexrl/plexrl.yaml "
+         "----\n"
+         "# PLEXRL_CONFIG=" +
+         options.config_path + "\n";
+}
+
+}  // namespace
+
+Result<std::string> slurm_text(const SiteConfig& config, const Machine& machine,
+                               const SlurmTextOptions& options) {
+  std::string slurm = global_lines(options) + tres_lines(options);
+  std::string gres = "\n# ---- gres.conf, on every host ----\n";
+  std::string unit =
+      "\n# ---- /etc/systemd/system/plexrld.service.d/50-limits.conf, on the nodes ----\n";
+  for (const PoolEntry& pool : config.pools) {
+    PLEXRL_ASSIGN(const Reserved reserved, reserve(config, pool, machine));
+    slurm += node_lines(pool, machine, reserved);
+    gres += gres_lines(pool);
+    unit += unit_lines(pool, reserved);
+  }
+  return slurm + gres + plugstack_lines(options) + unit;
+}
+
+}  // namespace plexrl::config

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "config/slurm_text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace plexrl::config {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+SiteConfig site() {
+  SiteConfig config;
+  PoolEntry pool;
+  pool.name = "rl";
+  pool.partition = "plexrl";
+  pool.nodes = {"node[1-4]", "big1"};
+  pool.host_memory_mib = 8000;
+  pool.device_memory_mib = 2000;
+  config.pools = {pool};
+  config.daemon.engine_threads = 2;
+  return config;
+}
+
+// Two sockets of four cores; the second thread of core i is CPU i + 8, as x86 servers number them.
+Machine machine() {
+  Machine m;
+  m.sockets = 2;
+  m.memory_mib = 64000;
+  for (unsigned i = 0; i < 8; ++i) m.cores.push_back({{i, i + 8}});
+  return m;
+}
+
+const SlurmTextOptions kOptions{"/etc/plexrl/plexrl.yaml", "/usr/lib/slurm-wlm", false};
+
+std::string text(const SlurmTextOptions& options = kOptions) {
+  const auto result = slurm_text(site(), machine(), options);
+  EXPECT_TRUE(result) << result.error().to_string();
+  return result ? *result : "";
+}
+
+// Three of eight cores: two engine threads and plexrld.
+TEST(SlurmText, WithholdsTheSameCoresInSlurmsAndTheKernelsNumbers) {
+  EXPECT_THAT(text(), HasSubstr("CpuSpecList=10-15 MemSpecLimit=14096 "));
+  EXPECT_THAT(text(), HasSubstr("AllowedCPUs=5-7,13-15\nMemoryMax=14096M\n"));
+}
+
+TEST(SlurmText, DescribesNodesAndPartition) {
+  EXPECT_THAT(text(),
+              HasSubstr("NodeName=node[1-4],big1 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 "
+                        "RealMemory=64000 "));
+  EXPECT_THAT(text(), HasSubstr("Gres=plexrl:100,plexrl_mem:8000\n"));
+  EXPECT_THAT(text(), HasSubstr("PartitionName=plexrl Nodes=node[1-4],big1 Default=NO State=UP "
+                                "OverSubscribe=NO\n"));
+  EXPECT_THAT(text(), HasSubstr("NodeName=node[1-4],big1 Name=plexrl_mem Count=8000 "
+                                "Flags=CountOnly\n"));
+}
+
+TEST(SlurmText, HasWhatTheGrantRestsOn) {
+  EXPECT_THAT(text(), HasSubstr("PrologFlags=Alloc\n"));
+  EXPECT_THAT(text(), HasSubstr("JobSubmitPlugins=plexrl\n"));
+  EXPECT_THAT(text(), HasSubstr("optional /usr/lib/slurm-wlm/spank_plexrl.so "
+                                "config=/etc/plexrl/plexrl.yaml\n"));
+}
+
+// Without slurmdbd the line stops slurmctld.
+TEST(SlurmText, TresLinesOnlyWithAccounting) {
+  EXPECT_THAT(text(), Not(HasSubstr("AccountingStorageTRES")));
+  SlurmTextOptions options = kOptions;
+  options.accounting = true;
+  EXPECT_THAT(text(options), HasSubstr("AccountingStorageTRES=gres/plexrl,gres/plexrl_mem\n"));
+}
+
+TEST(SlurmText, SaysWhenNothingIsLeftForJobs) {
+  Machine small = machine();
+  small.cores.resize(3);
+  EXPECT_THAT(slurm_text(site(), small, kOptions).error().text(),
+              HasSubstr("none is left for jobs"));
+  small = machine();
+  small.memory_mib = 14096;
+  EXPECT_EQ(slurm_text(site(), small, kOptions).error().code(), Code::NO_CAPACITY);
+}
+
+TEST(Machine, ListsOfNumbersAreShort) {
+  EXPECT_EQ(number_list({}), "");
+  EXPECT_EQ(number_list({5}), "5");
+  EXPECT_EQ(number_list({3, 1, 2, 7, 9, 8}), "1-3,7-9");
+}
+
+TEST(Machine, ThisOneHasCoresAndMemory) {
+  const auto here = detect_machine();
+  ASSERT_TRUE(here) << here.error().to_string();
+  EXPECT_FALSE(here->cores.empty());
+  EXPECT_FALSE(here->cores.front().cpus.empty());
+  EXPECT_GT(here->memory_mib, 0U);
+}
+
+}  // namespace
+}  // namespace plexrl::config
