@@ -13,6 +13,7 @@
 #include "cli/ops_command.h"
 #include "cli/report_command.h"
 #include "cli/status_command.h"
+#include "cli/train_command.h"
 #include "config.h"
 
 namespace plexrl::cli {
@@ -22,7 +23,7 @@ using Add = void (*)(CLI::App& app, Run& chosen);
 
 // In the order of `plexrl --help` and of plexrl(1).
 constexpr Add kCommands[] = {
-    add_status, add_jobs,       add_ops, add_report, add_env,
+    add_status, add_jobs,       add_ops, add_report, add_train,  add_env,
     add_model,  add_node_check, add_job, add_drain,  add_resume,
 };
 
