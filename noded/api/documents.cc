@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/documents.h"
+
+#include <pwd.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "api/explain.h"
+#include "api/metrics_text.h"
+#include "config.h"
+
+namespace plexrl::api {
+namespace {
+
+using nlohmann::json;
+using runtime::Model;
+using runtime::NodeRuntime;
+using runtime::Op;
+using runtime::op_kind_name;
+using runtime::op_state_name;
+using runtime::OpState;
+using runtime::Tenant;
+using runtime::TenantTotals;
+
+double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+std::string user_name(std::uint32_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  std::array<char, 4096> buffer{};
+  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
+    return found->pw_name;
+  return std::to_string(uid);
+}
+
+const char* mode_name(wire::TrainMode mode) {
+  constexpr std::array<const char*, 3> names{"none", "lora", "full"};
+  const auto index = static_cast<std::size_t>(mode);
+  return index < names.size() ? names[index] : "unknown";
+}
+
+json engine_json(NodeRuntime& node, const runtime::EngineRow& row) {
+  const auto view = node.engines().view(row.id);
+  using State = runtime::EngineSupervisor::State;
+  const char* state = view.state == State::kUp         ? "up"
+                      : view.state == State::kStarting ? "starting"
+                                                       : "down";
+  if (view.failing && view.state != State::kUp) state = "failed";
+  return {{"engine", row.id.value}, {"base", row.base}, {"mode", mode_name(row.mode)},
+          {"state", state},         {"pid", view.pid},  {"restarts", view.restarts},
+          {"error", view.error}};
+}
+
+json model_json(NodeRuntime& node, const Model& model) {
+  const auto& flow = node.flows().at(model.id);
+  const auto* manifest = node.state().manifest(model.id);
+  const char* state = model.lost ? "lost" : flow.recovering() ? "recovering" : "ready";
+  return {{"model", model.id.value},
+          {"name", model.name},
+          {"base", model.base},
+          {"mode", mode_name(model.mode)},
+          {"lora_rank", model.lora_rank},
+          {"step", model.position.step},
+          {"next_seq", flow.stream.next_seq()},
+          {"latest_version", model.latest_version},
+          {"committed_seq", manifest == nullptr ? 0 : manifest->position.applied_seq},
+          {"resident", model.resident},
+          {"state", state}};
+}
+
+std::uint64_t ops_done(const TenantTotals& totals) {
+  std::uint64_t count = 0;
+  for (const auto& kind : totals.kinds) count += kind.count;
+  return count;
+}
+
+json job_json(NodeRuntime& node, const Server& server, const Tenant& tenant) {
+  const TenantTotals none;
+  const TenantTotals* const found = node.accounting().find(tenant.id);
+  const TenantTotals& totals = found == nullptr ? none : *found;
+  const std::size_t running = node.ops().running(tenant.id);
+  json models = json::array();
+  for (const Model* model : node.models().of_tenant(tenant.id))
+    models.push_back(model_json(node, *model));
+  return {{"job_id", tenant.job_id},
+          {"uid", tenant.uid},
+          {"user", user_name(tenant.uid)},
+          {"state", tenant.open() ? "open" : "closed"},
+          {"incarnation", tenant.incarnation},
+          {"share_percent", tenant.grant.share_percent},
+          {"host_memory_mib", tenant.grant.host_memory_mib},
+          {"train_mode", tenant.grant.train_mode},
+          {"live_tasks", node.tasks().live(tenant.id)},
+          {"connections", server.connections_of(tenant.id)},
+          {"open_s", seconds(node.clock().now().ns - tenant.opened.ns)},
+          {"ops_queued", node.ops().count(tenant.id) - running},
+          {"ops_running", running},
+          {"ops_done", ops_done(totals)},
+          {"device_s", seconds(totals.device_ns)},
+          {"switch_s", seconds(totals.switch_ns)},
+          {"wait_others_s", seconds(totals.wait_others_ns)},
+          {"slowdown_estimate", totals.slowdown()},
+          {"models", models}};
+}
+
+json op_json(NodeRuntime& node, const Op& op, const Tenant& tenant) {
+  const std::int64_t now = node.clock().now().ns;
+  const std::int64_t run =
+      op.run_ns + (op.state == OpState::kRunning ? now - op.running_since.ns : 0);
+  const Model* const model = node.models().find(op.model);
+  return {{"op", op.id.value},
+          {"job_id", tenant.job_id},
+          {"user", user_name(tenant.uid)},
+          {"model", model == nullptr ? "" : model->name},
+          {"kind", op_kind_name(op.kind)},
+          {"seq", op.seq},
+          {"state", op_state_name(op.state)},
+          {"age_s", seconds(now - op.accepted.ns)},
+          {"run_s", seconds(run)},
+          {"client", op.client},
+          {"why", explain(node, op)}};
+}
+
+json kinds_json(const TenantTotals& totals) {
+  json kinds = json::object();
+  for (std::size_t i = 1; i < totals.kinds.size(); ++i) {
+    const auto& kind = totals.kinds[i];
+    if (kind.count == 0) continue;
+    kinds[op_kind_name(static_cast<core::OpKind>(i))] = {{"count", kind.count},
+                                                         {"failed", kind.failed},
+                                                         {"tokens", kind.tokens},
+                                                         {"run_s", seconds(kind.run_ns)},
+                                                         {"queued_s", seconds(kind.queued_ns)}};
+  }
+  return kinds;
+}
+
+// Text that a client gave may hold any bytes; they are replaced, never refused.
+std::string dump(const json& document) {
+  return document.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::uint64_t resident_bytes(NodeRuntime& node) {
+  std::uint64_t bytes = 0;
+  for (const auto& [id, model] : node.models().all())
+    if (model.resident) bytes += node.state().device_bytes(id);
+  for (const auto& [id, row] : node.models().engines())
+    if (row.base_known && row.base_resident) bytes += node.state().device_bytes(row.base_model);
+  return bytes;
+}
+
+}  // namespace
+
+std::string Documents::status(const Viewer& viewer) {
+  const auto counts = server_.counts();
+  const auto& sizes = node_.pool_sizes();
+  json engines = json::array();
+  for (const auto& [id, row] : node_.models().engines()) engines.push_back(engine_json(node_, row));
+  std::size_t jobs_open = 0;
+  std::uint64_t reserved_mib = 0;
+  for (const auto& [id, tenant] : node_.tenants().all()) {
+    if (tenant.open()) ++jobs_open;
+    reserved_mib += tenant.grant.host_memory_mib;
+  }
+  std::size_t running = 0;
+  for (const auto& [id, op] : node_.ops().all()) running += op.state == OpState::kRunning ? 1 : 0;
+  json document{{"version", PACKAGE_VERSION},
+                {"node", node_.options().node},
+                {"pool", node_.pool().name},
+                {"cluster", node_.config().cluster},
+                {"state", node_.draining() ? "draining" : "ready"},
+                {"uptime_s", seconds(node_.clock().now().ns - node_.started().ns)},
+                {"pid", ::getpid()},
+                {"policy", node_.pool().policy},
+                {"device",
+                 {{"capacity_bytes", sizes.chunk_bytes * sizes.device_chunks},
+                  {"resident_bytes", resident_bytes(node_)},
+                  {"activation_bytes", node_.pool().activation_memory_mib << 20}}},
+                {"host",
+                 {{"capacity_bytes", sizes.chunk_bytes * sizes.host_chunks},
+                  {"reserved_bytes", reserved_mib << 20}}},
+                {"engines", engines},
+                {"jobs_open", jobs_open},
+                {"ops_queued", node_.ops().all().size() - running},
+                {"ops_running", running},
+                {"connections", counts.connections},
+                {"protocol_errors", counts.protocol_errors}};
+  if (viewer.admin) document["memory"] = json::parse(node_.state().table_json(), nullptr, false);
+  return dump(document);
+}
+
+std::string Documents::jobs(const Viewer& viewer) {
+  json list = json::array();
+  for (const auto& [id, tenant] : node_.tenants().all())
+    if (viewer.sees(tenant)) list.push_back(job_json(node_, server_, tenant));
+  return dump({{"jobs", list}});
+}
+
+std::string Documents::ops(const Viewer& viewer) {
+  json list = json::array();
+  for (const auto& [id, op] : node_.ops().all()) {
+    const Tenant* const tenant = node_.tenants().find(op.tenant);
+    if (tenant != nullptr && viewer.sees(*tenant)) list.push_back(op_json(node_, op, *tenant));
+  }
+  return dump({{"ops", list}});
+}
+
+Result<std::string> Documents::report(std::uint32_t job_id, const Viewer& viewer) {
+  const Tenant* const tenant = node_.tenants().find_job(job_id);
+  // Whether somebody else's job is here is nobody's business.
+  if (tenant == nullptr || !viewer.sees(*tenant))
+    return error(Code::NOT_FOUND, "job %u of yours is not on this node", job_id);
+  const TenantTotals none;
+  const TenantTotals* const found = node_.accounting().find(tenant->id);
+  const TenantTotals& totals = found == nullptr ? none : *found;
+  json document = job_json(node_, server_, *tenant);
+  document["ops_by_kind"] = kinds_json(totals);
+  document["wall_s"] = seconds(totals.wall_ns);
+  document["replayed_ops"] = totals.replayed_ops;
+  document["commits"] = totals.commits;
+  document["commit_stall_s"] = seconds(totals.commit_stall_ns);
+  return dump(document);
+}
+
+std::string Documents::metrics(const Viewer& viewer) {
+  return dump({{"text", metrics_text(node_, server_.counts(), viewer)}});
+}
+
+Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& viewer) {
+  node_.accounting().advance(node_.clock().now());
+  switch (query.kind) {
+    case wire::QueryKind::Status:
+      return status(viewer);
+    case wire::QueryKind::Jobs:
+      return jobs(viewer);
+    case wire::QueryKind::Ops:
+      return ops(viewer);
+    case wire::QueryKind::Report:
+      return report(query.job_id, viewer);
+    case wire::QueryKind::Metrics:
+      return metrics(viewer);
+  }
+  return error(Code::UNSUPPORTED, "query %d is not known here", static_cast<int>(query.kind));
+}
+
+}  // namespace plexrl::api

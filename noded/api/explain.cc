@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/explain.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace plexrl::api {
+namespace {
+
+using runtime::NodeRuntime;
+using runtime::Op;
+using runtime::op_kind_name;
+using runtime::OpState;
+
+std::string seconds(std::int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(ns) * 1e-9);
+  return text;
+}
+
+std::string job_name(NodeRuntime& node, TenantId tenant) {
+  const auto* row = node.tenants().find(tenant);
+  return row == nullptr ? "another job" : "job " + std::to_string(row->job_id);
+}
+
+std::string running_of(NodeRuntime& node, TenantId tenant) {
+  for (const auto& [id, op] : node.ops().all()) {
+    if (op.tenant != tenant || op.state != OpState::kRunning) continue;
+    return std::string(": ") + op_kind_name(op.kind) + ", running for " +
+           seconds(node.clock().now().ns - op.running_since.ns);
+  }
+  return "";
+}
+
+std::string engine_text(NodeRuntime& node, const Op& op) {
+  const auto view = node.engines().view(node.models().engine_of(op.model));
+  if (view.state == runtime::EngineSupervisor::State::kUp)
+    return "the engine is taking up its state";
+  std::string text = "the engine is being started";
+  if (!view.error.empty()) text += "; it ended with: " + view.error;
+  return text;
+}
+
+std::string scheduled(NodeRuntime& node, const Op& op) {
+  using Kind = core::WaitReason::Kind;
+  const core::WaitReason reason = node.dispatcher().why(op.id);
+  switch (reason.kind) {
+    case Kind::kOtherTenant:
+      return "waiting for " + job_name(node, reason.holder) + running_of(node, reason.holder);
+    case Kind::kSwitch:
+      return "waiting for its model to be made resident";
+    case Kind::kEngineDown:
+      return "waiting: " + engine_text(node, op);
+    case Kind::kOwnOps:
+      return "waiting for earlier ops of its own job";
+    case Kind::kMemory:
+      return "waiting for device memory";
+    case Kind::kRunning:
+    case Kind::kNone:
+      return "it is its turn now";
+  }
+  return "it is queued";
+}
+
+std::string gap(NodeRuntime& node, const Op& op) {
+  const auto flow = node.flows().find(op.model);
+  const std::uint64_t next = flow == node.flows().end() ? 0 : flow->second.stream.next_seq();
+  return "waiting for training op " + std::to_string(next) +
+         " of this model, which did not come yet";
+}
+
+std::string held(NodeRuntime& node, const Op& op) {
+  const auto flow = node.flows().find(op.model);
+  if (flow != node.flows().end() && flow->second.recovering())
+    return "waiting while the model is recovered: its training ops since the last commit run again";
+  if (flow != node.flows().end() && flow->second.replacing() && op.publish())
+    return "waiting for sampling ops of the version that it replaces";
+  return "waiting for earlier training ops of this model";
+}
+
+}  // namespace
+
+std::string explain(NodeRuntime& node, const Op& op) {
+  const std::string what = std::string(op_kind_name(op.kind)) + ": ";
+  switch (op.state) {
+    case OpState::kGap:
+      return what + gap(node, op);
+    case OpState::kHeld:
+      return what + held(node, op);
+    case OpState::kQueued:
+      return what + scheduled(node, op);
+    case OpState::kRunning:
+      return what + "running for " + seconds(node.clock().now().ns - op.running_since.ns);
+    case OpState::kYielded:
+      return what + "made way for others; " + scheduled(node, op);
+    case OpState::kCommitting:
+      return what + "done; the loaded state is being committed";
+  }
+  return what + "unknown";
+}
+
+}  // namespace plexrl::api

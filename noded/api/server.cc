@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/server.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace plexrl::api {
+namespace {
+
+// Accepted per turn of the loop, so that a storm of connections does not starve the ops.
+constexpr int kAcceptBatch = 16;
+
+}  // namespace
+
+Status Server::start() {
+  PLEXRL_ASSIGN(
+      watch_, loop_.watch_io(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_ready(); }));
+  return {};
+}
+
+bool Server::admit(const wire::PeerCredentials& peer) {
+  const bool room =
+      connections_.size() < max_connections_ &&
+      (peer.uid == 0 || per_uid_[peer.uid] < std::max<std::size_t>(max_connections_ / 2, 1));
+  if (!room) ++counts_.refused;
+  return room;
+}
+
+void Server::accept_ready() {
+  for (int i = 0; i < kAcceptBatch; ++i) {
+    auto socket = wire::accept_unix(listener_.get());
+    if (!socket) return;
+    const auto peer = wire::peer_credentials(socket->get());
+    if (!peer || !admit(*peer)) continue;
+    const SessionId id{next_session_++};
+    Connection::Hooks hooks;
+    hooks.handle = [this](Connection& connection, wire::MessageT request,
+                          std::vector<UniqueFd> fds) {
+      handler_.handle(connection, std::move(request), std::move(fds));
+    };
+    hooks.ended = [this](SessionId session, const Status& why) { ended(session, why); };
+    auto connection =
+        std::make_unique<Connection>(id, *std::move(socket), *peer, loop_, std::move(hooks));
+    if (const Status status = connection->start(); !status.ok()) {
+      PLEXRL_LOG(kWarning, "accept: %s", status.to_string().c_str());
+      continue;
+    }
+    ++counts_.accepted;
+    ++per_uid_[peer->uid];
+    connections_.emplace(id, std::move(connection));
+  }
+}
+
+void Server::ended(SessionId session, const Status& why) {
+  const auto found = connections_.find(session);
+  if (found == connections_.end()) return;
+  const uid_t uid = found->second->peer().uid;
+  if (why.code() == Code::PROTOCOL || why.code() == Code::TOO_LARGE) {
+    ++counts_.protocol_errors;
+    PLEXRL_LOG(kWarning, "connection of uid %u closed: %s", uid, why.to_string().c_str());
+  }
+  if (--per_uid_[uid] == 0) per_uid_.erase(uid);
+  connections_.erase(found);
+  handler_.closed(session);
+}
+
+void Server::close_tenant(TenantId tenant) {
+  for (const auto& [id, connection] : connections_)
+    if (connection->tenant() == tenant) connection->close(error(Code::AUTH, "the job has ended"));
+}
+
+std::set<TenantId> Server::connected() const {
+  std::set<TenantId> tenants;
+  for (const auto& [id, connection] : connections_)
+    if (connection->tenant()) tenants.insert(connection->tenant());
+  return tenants;
+}
+
+std::size_t Server::connections_of(TenantId tenant) const {
+  return static_cast<std::size_t>(
+      std::count_if(connections_.begin(), connections_.end(),
+                    [&](const auto& entry) { return entry.second->tenant() == tenant; }));
+}
+
+Connection* Server::find(SessionId session) {
+  const auto found = connections_.find(session);
+  return found == connections_.end() ? nullptr : found->second.get();
+}
+
+ServerCounts Server::counts() const {
+  ServerCounts counts = counts_;
+  counts.connections = connections_.size();
+  return counts;
+}
+
+}  // namespace plexrl::api

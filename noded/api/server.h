@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Server: the listening socket and its connections. Accepts once plexrld is ready; until then
+// connections wait in the kernel's queue. Bounds: connections in all, and per uid half of them, so
+// that one user cannot lock out root's hooks. Loop thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "api/connection.h"
+
+namespace plexrl::api {
+
+class RequestHandler {
+ public:
+  virtual ~RequestHandler() = default;
+  virtual void handle(Connection& connection, wire::MessageT request,
+                      std::vector<UniqueFd> fds) = 0;
+  virtual void closed(SessionId session) = 0;
+};
+
+struct ServerCounts {
+  std::size_t connections = 0;
+  std::uint64_t accepted = 0;
+  std::uint64_t refused = 0;          // over a bound
+  std::uint64_t protocol_errors = 0;  // connections that were closed for what they sent
+};
+
+class Server {
+ public:
+  Server(loop::EventLoop& loop, UniqueFd listener, std::size_t max_connections,
+         RequestHandler& handler)
+      : loop_(loop),
+        listener_(std::move(listener)),
+        max_connections_(max_connections),
+        handler_(handler) {}
+
+  // Begins to accept.
+  [[nodiscard]] Status start();
+  void stop_accepting() { watch_.reset(); }
+  void close_tenant(TenantId tenant);
+  [[nodiscard]] std::set<TenantId> connected() const;
+  [[nodiscard]] std::size_t connections_of(TenantId tenant) const;
+  // The connection, unless it has ended meanwhile.
+  [[nodiscard]] Connection* find(SessionId session);
+  [[nodiscard]] ServerCounts counts() const;
+
+ private:
+  void accept_ready();
+  [[nodiscard]] bool admit(const wire::PeerCredentials& peer);
+  void ended(SessionId session, const Status& why);
+
+  loop::EventLoop& loop_;
+  UniqueFd listener_;
+  std::size_t max_connections_;
+  RequestHandler& handler_;
+  loop::IoWatch watch_;
+  std::map<SessionId, std::unique_ptr<Connection>> connections_;
+  std::map<uid_t, std::size_t> per_uid_;
+  std::uint64_t next_session_ = 1;
+  ServerCounts counts_;
+};
+
+}  // namespace plexrl::api

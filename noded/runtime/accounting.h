@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accounting: where each tenant's time went. Between two events of the device group the picture
+// does not change, so each span is given to one account per tenant: computing, waiting for another
+// tenant, waiting for a switch, or idle. Loop thread only; nanoseconds.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "base/clock.h"
+#include "base/strong_id.h"
+#include "core/types.h"
+
+namespace plexrl::runtime {
+
+struct KindTotals {
+  std::uint64_t count = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t tokens = 0;
+  std::int64_t run_ns = 0;
+  std::int64_t queued_ns = 0;
+};
+
+struct TenantTotals {
+  std::int64_t device_ns = 0;       // its op ran
+  std::int64_t wait_others_ns = 0;  // it had ops, and another tenant's op ran
+  std::int64_t switch_ns = 0;       // it had ops, nothing ran, and state was being moved
+  std::int64_t wall_ns = 0;         // since its first op arrived
+  std::uint64_t replayed_ops = 0;
+  std::uint64_t commits = 0;
+  std::int64_t commit_stall_ns = 0;
+  std::array<KindTotals, 7> kinds;  // by core::OpKind
+  // wall / (wall - time in which every outstanding op waited for others or a switch)
+  [[nodiscard]] double slowdown() const;
+};
+
+class Accounting {
+ public:
+  // The span since the last call ends; call before anything below changes the picture.
+  void advance(TimePoint now);
+  void op_arrived(TenantId tenant);
+  void op_left(TenantId tenant);
+  void running(TenantId tenant) { holder_ = tenant; }  // none: nothing runs
+  void move_started() { ++moves_; }
+  void move_ended() { --moves_; }
+  void forget(TenantId tenant) { rows_.erase(tenant); }
+
+  [[nodiscard]] TenantTotals& totals(TenantId tenant) { return rows_[tenant].totals; }
+  [[nodiscard]] const TenantTotals* find(TenantId tenant) const;
+  [[nodiscard]] TenantId holder() const { return holder_; }
+  [[nodiscard]] bool moving() const { return moves_ > 0; }
+
+ private:
+  struct Row {
+    TenantTotals totals;
+    std::uint64_t outstanding = 0;
+    bool seen = false;
+  };
+  std::map<TenantId, Row> rows_;
+  TimePoint last_;
+  TenantId holder_;
+  int moves_ = 0;
+};
+
+}  // namespace plexrl::runtime

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// CheckpointStore: checkpoints that users keep with the service, <dir>/<uid>/<name>, with a quota
+// per uid. A save goes to a temporary file that the engine writes through an fd; finish() makes it
+// the checkpoint: fsync, rename, fsync of the folder. Names are checked by the caller (valid_name);
+// a uid sees its own folder only. Loop thread only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "base/unique_fd.h"
+
+namespace plexrl::runtime {
+
+class CheckpointStore {
+ public:
+  CheckpointStore(std::string dir, std::uint64_t quota_bytes)
+      : dir_(std::move(dir)), quota_bytes_(quota_bytes) {}
+
+  // Creates the folder and removes temporary files of an earlier plexrld.
+  [[nodiscard]] Status open();
+  // A temporary file for `name`. NO_CAPACITY when the uid's quota is used up already.
+  struct Draft {
+    UniqueFd fd;
+    std::string path;
+    std::string target;
+    std::uint32_t uid = 0;
+  };
+  [[nodiscard]] Result<Draft> begin(std::uint32_t uid, const std::string& name);
+  // NO_CAPACITY when the file is too large for the quota (a replaced one counts no more). The draft
+  // is gone in any case.
+  [[nodiscard]] Status finish(Draft draft);
+  void discard(Draft draft);
+  // NOT_FOUND names the checkpoint.
+  [[nodiscard]] Result<UniqueFd> read(std::uint32_t uid, const std::string& name) const;
+  [[nodiscard]] std::uint64_t used_bytes(std::uint32_t uid) const;
+
+ private:
+  [[nodiscard]] std::string folder(std::uint32_t uid) const;
+  std::string dir_;
+  std::uint64_t quota_bytes_;
+  std::uint64_t next_draft_ = 1;
+};
+
+}  // namespace plexrl::runtime

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dispatcher: between core::Scheduler and the machine. Tells the scheduler what happened and
+// carries out what it answers: ops by the engines, moves by the Mover. Every event goes to the
+// journal. Events that come up while actions are carried out wait until those are through. Loop
+// thread only.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "core/scheduler.h"
+#include "runtime/accounting.h"
+#include "runtime/mover.h"
+#include "runtime/op_table.h"
+
+namespace plexrl::runtime {
+
+class DispatchListener {
+ public:
+  virtual ~DispatchListener() = default;
+  virtual void op_started(Op& op) = 0;
+  // It has a result, or Failure and changed nothing. Not called when its engine died.
+  virtual void op_ended(OpId op, Result<wire::EngineOpDoneT> result) = 0;
+  virtual void model_committed(ModelId model, const state::Position& position, Duration stall) = 0;
+  virtual void commit_ended(ModelId model, const Status& why) = 0;
+  // It could not be made resident several times in a row.
+  virtual void model_unusable(ModelId model, const Status& why) = 0;
+  // Its state is that of its manifest again; its ops are withdrawn (state kHeld).
+  virtual void model_rolled_back(ModelId model) = 0;
+  virtual void model_gone(ModelId model) = 0;  // after remove_model
+};
+
+// Files that an op needs beside its arguments: the store's, or the client's fd.
+class OpFiles {
+ public:
+  virtual ~OpFiles() = default;
+  // The fds to send with the op; borrowed until it ended. Again for an op that goes on: the same.
+  [[nodiscard]] virtual Result<std::vector<int>> open(const Op& op) = 0;
+  // The op ended, well or not, or its engine died. What the op saved counts only when this is ok.
+  [[nodiscard]] virtual Status ended(const Op& op, bool well) = 0;
+};
+
+class Dispatcher final : public MoveListener {
+ public:
+  using Recorder = std::function<void(const core::Event&, TimePoint)>;
+  struct Parts {
+    const Clock& clock;
+    core::Scheduler& scheduler;
+    EngineSupervisor& engines;
+    ModelTable& models;
+    state::StateManager& state;
+    OpTable& ops;
+    Accounting& accounting;
+    OpFiles& files;
+    DispatchListener& listener;
+    Recorder record;                      // may be empty
+    std::function<void(TimePoint)> wake;  // tick() is needed by then
+    Duration yield_timeout;
+  };
+  explicit Dispatcher(Parts parts);
+
+  void feed(Op& op);      // the scheduler gets it
+  void withdraw(Op& op);  // the scheduler forgets it; not for a running one
+  // Held, queued or yielded: op_ended(CANCELLED) from inside the call. Running sampling is asked to
+  // stop; training that the engine has seen goes on and keeps its result.
+  void cancel(Op& op);
+
+  // A forward_backward of the model has yielded: a park must keep the gradients that it has added.
+  void mark_partial_gradients(ModelId model);
+
+  void base_added(const EngineRow& engine);
+  void model_added(const Model& model, std::uint32_t share_percent);
+  // model_gone follows, at once when nothing of it is on the device.
+  void remove_model(ModelId model);
+  void engine_up(EngineId engine);
+  // A model that the engine held over a restart of plexrld; before engine_up.
+  [[nodiscard]] Status adopted(ModelId model, const wire::ModelHeldT& held);
+  // Its models are off the device and its ops are withdrawn (state kHeld).
+  void engine_lost(EngineId engine);
+
+  [[nodiscard]] Mover& mover() { return mover_; }
+  [[nodiscard]] core::WaitReason why(OpId op) const { return parts_.scheduler.why(op); }
+  [[nodiscard]] Status admissible(std::uint64_t bytes, ModelId base) const {
+    return parts_.scheduler.admissible(bytes, base);
+  }
+  // Runs what is due; returns when to call again (0: not needed).
+  TimePoint tick(TimePoint now);
+  // Asks every running op to yield and starts nothing any more.
+  void drain();
+  [[nodiscard]] bool draining() const { return draining_; }
+  [[nodiscard]] bool idle() const { return running_.empty(); }
+
+  void resumed(ModelId model) override;
+  void resume_failed(ModelId model, const Status& why) override;
+  void parked(ModelId model) override;
+  void park_failed(ModelId model, const Status& why) override;
+  void rolled_back(ModelId model) override;
+  void forgotten(ModelId model, bool engine_died) override;
+  void committed(ModelId model, const state::Position& position, Duration stall) override;
+  void commit_ended(ModelId model, const Status& why) override;
+
+ private:
+  void post(core::Event event);
+  void carry_out(const core::Actions& actions);
+  void start_op(OpId id);
+  void ask_to_yield(OpId id);
+  void op_answered(OpId id, const Result<engine::Reply>& reply);
+  void op_stopped(Op& op);
+  void op_yielded(Op& op);
+  void end_op(Op& op, Result<wire::EngineOpDoneT> result);
+  void drop_in_engine(const Op& op);
+  void restart_generate(ModelId model);
+  void escalate(TimePoint now);
+
+  Parts parts_;
+  Mover mover_;
+  std::deque<core::Event> events_;
+  bool stepping_ = false;
+  bool draining_ = false;
+  TimePoint wakeup_;
+  std::set<OpId> running_;
+  std::map<OpId, TimePoint> yield_due_;
+  std::map<ModelId, unsigned> resume_failures_;
+  std::set<ModelId> removing_;
+};
+
+}  // namespace plexrl::runtime

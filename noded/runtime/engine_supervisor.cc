@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/engine_supervisor.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace plexrl::runtime {
+namespace {
+
+constexpr Duration kPingEvery{5 * kSecond.ns};
+// Pings are answered by the engine's protocol thread, beside a running op: 20 s of silence is a
+// hang or a machine that swaps, and both are cured by a restart only.
+constexpr Duration kPongTimeout{20 * kSecond.ns};
+constexpr Duration kFirstPause{200 * kMillisecond.ns};
+constexpr Duration kLongestPause{30 * kSecond.ns};
+constexpr Duration kQuitGrace{5 * kSecond.ns};
+
+Duration pause_after(unsigned failures) {
+  const unsigned doublings = std::min(failures, 10U);
+  return std::min(Duration{kFirstPause.ns << doublings}, kLongestPause);
+}
+
+TimePoint earlier(TimePoint a, TimePoint b) {
+  if (a.ns == 0) return b;
+  if (b.ns == 0) return a;
+  return std::min(a, b);
+}
+
+}  // namespace
+
+EngineSupervisor::EngineSupervisor(const Clock& clock, Factory factory, EngineWatcher& watcher,
+                                   std::function<void(TimePoint)> wake)
+    : clock_(clock), factory_(std::move(factory)), watcher_(watcher), wake_(std::move(wake)) {}
+
+EngineSupervisor::~EngineSupervisor() = default;
+
+void EngineSupervisor::add(engine::EngineSpec spec) {
+  const EngineId id = spec.id;
+  Slot& slot = slots_[id];
+  PLEXRL_CHECK(slot.engine == nullptr, "an engine is added once");
+  slot.engine = factory_(std::move(spec), *this);
+  slot.engine->start();
+}
+
+void EngineSupervisor::stop(EngineId engine) {
+  Slot* const slot = find(engine);
+  if (slot == nullptr) return;
+  slot->engine->stop(kQuitGrace);
+  slots_.erase(engine);
+}
+
+std::size_t EngineSupervisor::pending() const {
+  return static_cast<std::size_t>(std::count_if(
+      slots_.begin(), slots_.end(), [](const auto& entry) { return !entry.second.answered; }));
+}
+
+std::optional<Pools> EngineSupervisor::take_held_pools() {
+  for (auto& [id, slot] : slots_) {
+    if (!slot.connected || slot.fds.size() != 2) continue;
+    Pools pools;
+    pools.sizes = {slot.hello.chunk_bytes, slot.hello.device_chunks, slot.hello.host_chunks};
+    pools.device = std::move(slot.fds[0]);
+    pools.host = std::move(slot.fds[1]);
+    slot.fds.clear();
+    return pools;
+  }
+  return std::nullopt;
+}
+
+void EngineSupervisor::settle(const Pools& pools) {
+  pools_ = &pools;
+  for (auto& [id, slot] : slots_)
+    if (slot.connected) introduce(id, slot);
+}
+
+bool EngineSupervisor::ready(EngineId engine) const {
+  const auto found = slots_.find(engine);
+  return found != slots_.end() && found->second.state == State::kUp;
+}
+
+void EngineSupervisor::call(EngineId engine, wire::EngineBodyUnion request, std::vector<int> fds,
+                            engine::ReplyHandler done) {
+  Slot* const slot = find(engine);
+  PLEXRL_CHECK(slot != nullptr, "calls go to engines that exist");
+  slot->engine->call(std::move(request), std::move(fds), std::move(done));
+}
+
+void EngineSupervisor::kill(EngineId engine, const char* why) {
+  Slot* const slot = find(engine);
+  if (slot == nullptr) return;
+  PLEXRL_LOG(kWarning, "engine %llu: ended: %s", static_cast<unsigned long long>(engine.value),
+             why);
+  slot->error = why;
+  slot->engine->kill();
+}
+
+void EngineSupervisor::detach_all() {
+  for (auto& [id, slot] : slots_) slot.engine->detach();
+}
+
+EngineSupervisor::View EngineSupervisor::view(EngineId engine) const {
+  const auto found = slots_.find(engine);
+  if (found == slots_.end()) return {};
+  const Slot& slot = found->second;
+  return {slot.state,         slot.failures >= kMaxFailures,
+          slot.engine->pid(), slot.restarts,
+          slot.error,         slot.retry_at};
+}
+
+EngineSupervisor::Slot* EngineSupervisor::find(EngineId engine) {
+  const auto found = slots_.find(engine);
+  return found == slots_.end() ? nullptr : &found->second;
+}
+
+void EngineSupervisor::on_engine_up(EngineId engine, const wire::EngineHelloT& hello,
+                                    std::vector<UniqueFd> fds) {
+  Slot* const slot = find(engine);
+  if (slot == nullptr) return;
+  slot->connected = true;
+  slot->answered = true;
+  slot->hello = hello;
+  slot->fds = std::move(fds);
+  if (pools_ != nullptr) introduce(engine, *slot);
+}
+
+bool EngineSupervisor::holds_settled_pools(const Slot& slot) const {
+  const auto& sizes = pools_->sizes;
+  return slot.hello.chunk_bytes == sizes.chunk_bytes &&
+         slot.hello.device_chunks == sizes.device_chunks &&
+         slot.hello.host_chunks == sizes.host_chunks;
+}
+
+// A fresh engine gets the pools; one that kept them goes on with them. Two engines with different
+// pools cannot both go on: the second one's state belongs to memory that is not ours.
+void EngineSupervisor::introduce(EngineId engine, Slot& slot) {
+  slot.fds.clear();
+  if (slot.hello.host_chunks == 0) return attach_pools(engine);
+  if (holds_settled_pools(slot)) return make_ready(engine, slot);
+  kill(engine, "it holds pools of another size");
+}
+
+void EngineSupervisor::attach_pools(EngineId engine) {
+  wire::EngineAttachPoolsT attach;
+  attach.chunk_bytes = pools_->sizes.chunk_bytes;
+  attach.device_chunks = pools_->sizes.device_chunks;
+  attach.host_chunks = pools_->sizes.host_chunks;
+  wire::EngineBodyUnion body;
+  body.Set(std::move(attach));
+  call(engine, std::move(body), {pools_->device.get(), pools_->host.get()},
+       [this, engine](const Result<engine::Reply>& reply) {
+         Slot* const slot = find(engine);
+         if (slot == nullptr) return;
+         if (reply) return make_ready(engine, *slot);
+         if (reply.error().code() == Code::ENGINE_DOWN) return;
+         kill(engine, reply.error().within("attach pools").to_string().c_str());
+       });
+}
+
+void EngineSupervisor::make_ready(EngineId engine, Slot& slot) {
+  slot.state = State::kUp;
+  slot.ready_since = clock_.now();
+  slot.ping_at = slot.ready_since + kPingEvery;
+  wake_(slot.ping_at);
+  slot.pong_due = {};
+  slot.failures = 0;
+  slot.error.clear();
+  const wire::EngineHelloT hello = std::move(slot.hello);
+  slot.hello = {};
+  watcher_.engine_ready(engine, hello);
+}
+
+void EngineSupervisor::on_engine_down(EngineId engine, const Status& why) {
+  Slot* const slot = find(engine);
+  if (slot == nullptr) return;
+  const bool was_ready = slot->state == State::kUp;
+  slot->state = State::kDown;
+  slot->connected = false;
+  slot->answered = true;
+  slot->fds.clear();
+  slot->error = slot->error.empty() ? why.to_string() : slot->error + " (" + why.text() + ")";
+  slot->retry_at = clock_.now() + pause_after(slot->failures++);
+  wake_(slot->retry_at);
+  PLEXRL_LOG(kWarning, "engine %llu is down: %s", static_cast<unsigned long long>(engine.value),
+             slot->error.c_str());
+  if (was_ready) watcher_.engine_lost(engine, why);
+  if (slot->failures == kMaxFailures) watcher_.engine_failing(engine, why);
+}
+
+void EngineSupervisor::ping(EngineId engine, Slot& slot, TimePoint now) {
+  slot.ping_at = now + kPingEvery;
+  slot.pong_due = now + kPongTimeout;
+  wire::EngineBodyUnion body;
+  body.Set(wire::EnginePingT{});
+  call(engine, std::move(body), {}, [this, engine](const Result<engine::Reply>& reply) {
+    Slot* const answered = find(engine);
+    if (answered != nullptr && reply) answered->pong_due = {};
+  });
+}
+
+TimePoint EngineSupervisor::tick_slot(EngineId engine, Slot& slot, TimePoint now) {
+  if (slot.state == State::kDown) {
+    if (now < slot.retry_at) return slot.retry_at;
+    slot.state = State::kStarting;
+    slot.error.clear();
+    ++slot.restarts;
+    slot.engine->start();
+    return {};
+  }
+  if (slot.state != State::kUp) return {};
+  if (slot.pong_due.ns != 0 && now >= slot.pong_due) {
+    slot.pong_due = {};
+    kill(engine, "it did not answer a ping for 20 s");
+    return {};
+  }
+  if (slot.pong_due.ns == 0 && now >= slot.ping_at) ping(engine, slot, now);
+  return slot.pong_due.ns != 0 ? slot.pong_due : slot.ping_at;
+}
+
+TimePoint EngineSupervisor::tick(TimePoint now) {
+  TimePoint next;
+  std::vector<EngineId> ids;
+  for (const auto& [id, slot] : slots_) ids.push_back(id);
+  for (const EngineId id : ids)
+    if (Slot* const slot = find(id)) next = earlier(next, tick_slot(id, *slot, now));
+  return next;
+}
+
+}  // namespace plexrl::runtime

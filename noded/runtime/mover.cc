@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/mover.h"
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace plexrl::runtime {
+namespace {
+
+std::unique_ptr<wire::SegmentPlaceT> place_of(const state::SegmentMove& move) {
+  auto place = std::make_unique<wire::SegmentPlaceT>();
+  place->kind = static_cast<wire::SegmentKind>(move.kind);
+  place->bytes = move.bytes;
+  place->device = move.device;
+  place->host = move.host;
+  return place;
+}
+
+template <class Request>
+void set_segments(Request& request, const state::MovePlan& plan) {
+  for (const auto& move : plan.segments) request.segments.push_back(place_of(move));
+}
+
+Status unexpected(const char* what) {
+  return error(Code::INTERNAL, "the engine answered %s with something else", what);
+}
+
+unsigned long long number(ModelId model) { return model.value; }
+
+}  // namespace
+
+void Mover::call(ModelId model, wire::EngineBodyUnion body,
+                 void (Mover::*done)(ModelId, const Result<engine::Reply>&)) {
+  engines_.call(models_.engine_of(model), std::move(body), {},
+                [this, model, done](const Result<engine::Reply>& reply) {
+                  // The engine's death is handled for all of its models at once by engine_lost.
+                  if (!reply && reply.error().code() == Code::ENGINE_DOWN) return;
+                  (this->*done)(model, reply);
+                });
+}
+
+void Mover::resume(ModelId model) {
+  auto plan = state_.plan_resume(model);
+  if (!plan) return listener_.resume_failed(model, plan.error());
+  moving_.insert(model);
+  wire::EngineResumeT request;
+  request.model = models_.wire_id(model);
+  request.mode = wire::TrainMode::None;
+  if (Model* const row = models_.find(model)) {
+    request.mode = row->mode;
+    request.lora_rank = row->lora_rank;
+    request.seed = row->seed;
+  }
+  request.step = plan->position.step;
+  request.seq = plan->position.applied_seq;
+  request.version = plan->position.version;
+  request.gradients_pending = plan->position.gradients_pending;
+  set_segments(request, *plan);
+  if (const auto kv = kv_.find(model); kv != kv_.end()) {
+    for (const auto& move : plan->segments)
+      if (move.kind == state::SegmentKind::kKv) kv->second.device = move.device;
+  }
+  wire::EngineBodyUnion body;
+  body.Set(std::move(request));
+  call(model, std::move(body), &Mover::resume_done);
+}
+
+void Mover::resume_done(ModelId model, const Result<engine::Reply>& reply) {
+  moving_.erase(model);
+  if (reply && reply->body.AsEngineMoved() != nullptr) {
+    state_.resume_done(model);
+    models_.set_resident(model, true);
+    return listener_.resumed(model);
+  }
+  state_.resume_failed(model);
+  listener_.resume_failed(model, reply ? unexpected("a resume") : reply.error());
+}
+
+void Mover::park(ModelId model) {
+  if (committing(model)) {
+    park_after_commit_.insert(model);
+    return;
+  }
+  auto plan = state_.plan_suspend(model);
+  if (!plan) return listener_.park_failed(model, plan.error());
+  moving_.insert(model);
+  wire::EngineSuspendT request;
+  request.model = models_.wire_id(model);
+  set_segments(request, *plan);
+  wire::EngineBodyUnion body;
+  body.Set(std::move(request));
+  call(model, std::move(body), &Mover::suspend_done);
+}
+
+void Mover::suspend_done(ModelId model, const Result<engine::Reply>& reply) {
+  moving_.erase(model);
+  const auto* moved = reply ? reply->body.AsEngineMoved() : nullptr;
+  if (moved == nullptr) {
+    state_.suspend_failed(model);
+    return listener_.park_failed(model, reply ? unexpected("a suspend") : reply.error());
+  }
+  Model* const row = models_.find(model);
+  const state::Position position{moved->step, moved->version, moved->seq, moved->gradients_pending};
+  const Status status = state_.suspend_done(model, position);
+  models_.set_resident(model, false);
+  if (row != nullptr && status.ok()) {
+    const auto* manifest = state_.manifest(model);
+    if (manifest != nullptr) listener_.committed(model, manifest->position, {});
+  }
+  listener_.parked(model);
+  if (status.ok()) return;
+  // The device memory is gone and the manifest is the old one: as after an engine's death.
+  PLEXRL_LOG(kError, "model %llu: suspend: %s", number(model), status.to_string().c_str());
+  listener_.rolled_back(model);
+}
+
+void Mover::forget(ModelId model) {
+  if (committing(model)) {
+    forget_after_commit_.insert(model);
+    return;
+  }
+  wire::EngineForgetT request;
+  request.model = models_.wire_id(model);
+  wire::EngineBodyUnion body;
+  body.Set(std::move(request));
+  engines_.call(models_.engine_of(model), std::move(body), {},
+                [this, model](const Result<engine::Reply>& reply) {
+                  const bool died = !reply && reply.error().code() == Code::ENGINE_DOWN;
+                  if (!reply && !died)
+                    PLEXRL_LOG(kError, "model %llu: forget: %s", number(model),
+                               reply.error().to_string().c_str());
+                  kv_.erase(model);
+                  state_.remove_model(model);
+                  listener_.forgotten(model, died);
+                });
+}
+
+Status Mover::commit(ModelId model) {
+  if (committing(model) || moving_.count(model) != 0)
+    return error(Code::BUSY, "a move or commit is under way");
+  const Model* const row = models_.find(model);
+  PLEXRL_CHECK(row != nullptr, "bases are never committed");
+  PLEXRL_ASSIGN(const auto plan, state_.plan_commit(model));
+  committing_[model] = row->position;
+  wire::EngineCommitT request;
+  request.model = models_.wire_id(model);
+  request.epoch = plan.epoch;
+  set_segments(request, plan);
+  wire::EngineBodyUnion body;
+  body.Set(std::move(request));
+  call(model, std::move(body), &Mover::commit_done);
+  return {};
+}
+
+void Mover::commit_done(ModelId model, const Result<engine::Reply>& reply) {
+  const auto* done = reply ? reply->body.AsEngineCommitted() : nullptr;
+  if (done == nullptr) {
+    state_.commit_failed(model);
+    commit_over(model);
+    return listener_.commit_ended(model, reply ? unexpected("a commit") : reply.error());
+  }
+  const state::Position position{done->step, done->version, done->seq, done->gradients_pending};
+  const Status status = state_.commit_done(model, done->epoch, position);
+  if (status.ok())
+    listener_.committed(model, position, Duration{static_cast<std::int64_t>(done->stall_ns)});
+  commit_over(model);
+  listener_.commit_ended(model, status);
+}
+
+void Mover::commit_over(ModelId model) {
+  committing_.erase(model);
+  if (forget_after_commit_.erase(model) != 0) {
+    park_after_commit_.erase(model);
+    return forget(model);
+  }
+  if (park_after_commit_.erase(model) != 0) park(model);
+}
+
+Status Mover::take_kv(ModelId model, std::uint64_t bytes) {
+  if (bytes == 0 || kv_.count(model) != 0) return {};
+  PLEXRL_ASSIGN(auto move, state_.allocate_kv(model, bytes));
+  kv_.emplace(model, std::move(move));
+  return {};
+}
+
+void Mover::free_kv(ModelId model) {
+  if (kv_.erase(model) != 0) state_.free_kv(model);
+}
+
+std::unique_ptr<wire::SegmentPlaceT> Mover::kv_place(ModelId model) const {
+  const auto found = kv_.find(model);
+  return found == kv_.end() ? nullptr : place_of(found->second);
+}
+
+state::Position Mover::engine_lost(ModelId model) {
+  moving_.erase(model);
+  committing_.erase(model);
+  park_after_commit_.erase(model);
+  forget_after_commit_.erase(model);
+  kv_.erase(model);
+  const state::Position position = state_.engine_lost(model);
+  models_.set_resident(model, false);
+  if (Model* const row = models_.find(model)) row->position = position;
+  return position;
+}
+
+Status Mover::adopt(ModelId model, const wire::ModelHeldT& held) {
+  std::vector<state::SegmentMove> moves;
+  for (const auto& place : held.segments)
+    moves.push_back(
+        {static_cast<state::SegmentKind>(place->kind), place->bytes, place->device, {}});
+  state::Position position{held.step, held.version, held.committed_seq, held.gradients_pending};
+  PLEXRL_TRY(state_.adopt(model, moves, position));
+  models_.set_resident(model, true);
+  position.applied_seq = held.applied_seq;
+  if (Model* const row = models_.find(model)) row->position = position;
+  return {};
+}
+
+}  // namespace plexrl::runtime

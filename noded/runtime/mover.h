@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mover: carries the StateManager's plans out on the engines: resume, suspend, forget, commit. One
+// move or commit of a model is under way at a time; a suspend that comes during a commit waits for
+// it. Loop thread only; listener calls come from the loop, except that a plan which cannot be made
+// is reported from inside the call.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "base/clock.h"
+#include "runtime/engine_supervisor.h"
+#include "runtime/model_table.h"
+#include "state/state_manager.h"
+
+namespace plexrl::runtime {
+
+class MoveListener {
+ public:
+  virtual ~MoveListener() = default;
+  virtual void resumed(ModelId model) = 0;
+  virtual void resume_failed(ModelId model, const Status& why) = 0;
+  virtual void parked(ModelId model) = 0;
+  virtual void park_failed(ModelId model, const Status& why) = 0;
+  // Parked at an older manifest, because the new one could not be stored.
+  virtual void rolled_back(ModelId model) = 0;
+  // The engine and the state manager hold nothing of it any more. `engine_died`: because of that.
+  virtual void forgotten(ModelId model, bool engine_died) = 0;
+  // The manifest holds everything up to position.applied_seq. Also after a suspend that flipped it.
+  virtual void committed(ModelId model, const state::Position& position, Duration stall) = 0;
+  // No commit is under way any more and none was made.
+  virtual void commit_ended(ModelId model, const Status& why) = 0;
+};
+
+class Mover {
+ public:
+  Mover(EngineSupervisor& engines, ModelTable& models, state::StateManager& state,
+        MoveListener& listener)
+      : engines_(engines), models_(models), state_(state), listener_(listener) {}
+
+  void resume(ModelId model);
+  void park(ModelId model);
+  void forget(ModelId model);
+  // Commits what is dirty; does nothing while a move or another commit of the model is under way.
+  // NOT_FOUND: clean. NO_CAPACITY: no room for a second copy, the model is committed when parked.
+  [[nodiscard]] Status commit(ModelId model);
+  [[nodiscard]] bool committing(ModelId model) const { return committing_.count(model) != 0; }
+
+  [[nodiscard]] bool moving(ModelId model) const { return moving_.count(model) != 0; }
+
+  // KV of the model's started generate. kv_place: what the engine maps now.
+  [[nodiscard]] Status take_kv(ModelId model, std::uint64_t bytes);
+  void free_kv(ModelId model);
+  [[nodiscard]] std::unique_ptr<wire::SegmentPlaceT> kv_place(ModelId model) const;
+
+  // The engine of these models died: nothing is under way any more. Returns the manifest's
+  // position.
+  [[nodiscard]] state::Position engine_lost(ModelId model);
+  [[nodiscard]] Status adopt(ModelId model, const wire::ModelHeldT& held);
+
+ private:
+  void suspend_done(ModelId model, const Result<engine::Reply>& reply);
+  void resume_done(ModelId model, const Result<engine::Reply>& reply);
+  void commit_done(ModelId model, const Result<engine::Reply>& reply);
+  void commit_over(ModelId model);
+  void call(ModelId model, wire::EngineBodyUnion body,
+            void (Mover::*done)(ModelId, const Result<engine::Reply>&));
+
+  EngineSupervisor& engines_;
+  ModelTable& models_;
+  state::StateManager& state_;
+  MoveListener& listener_;
+  std::set<ModelId> moving_;
+  std::map<ModelId, state::Position> committing_;  // as of the commit's start
+  std::set<ModelId> park_after_commit_;
+  std::set<ModelId> forget_after_commit_;
+  std::map<ModelId, state::SegmentMove> kv_;
+};
+
+}  // namespace plexrl::runtime

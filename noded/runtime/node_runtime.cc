@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/node_runtime.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace plexrl::runtime {
+namespace {
+
+constexpr std::string_view kNodeTable = "node";
+constexpr std::uint64_t kGenerationRow = 1;
+constexpr std::uint64_t kBootRow = 2;
+// An engine that lives answers its connection within milliseconds; one that is stopped or swapped
+// out must not keep the node down for longer than a prolog waits.
+constexpr Duration kSettleWait{10 * kSecond.ns};
+// Op numbers of one generation: 2^40 ops are 35 years at 1,000 per second.
+constexpr unsigned kGenerationShift = 40;
+
+state::PoolSizes sizes_of(const config::SiteConfig& config, const config::PoolEntry& pool) {
+  state::PoolSizes sizes;
+  sizes.chunk_bytes = config.daemon.chunk_kib << 10;
+  const std::uint64_t device_mib = pool.device_memory_mib - pool.activation_memory_mib;
+  sizes.device_chunks = static_cast<std::uint32_t>((device_mib << 20) / sizes.chunk_bytes);
+  sizes.host_chunks = static_cast<std::uint32_t>((pool.host_memory_mib << 20) / sizes.chunk_bytes);
+  return sizes;
+}
+
+bool same(const state::PoolSizes& a, const state::PoolSizes& b) {
+  return a.chunk_bytes == b.chunk_bytes && a.device_chunks == b.device_chunks &&
+         a.host_chunks == b.host_chunks;
+}
+
+TimePoint earlier(TimePoint a, TimePoint b) {
+  if (a.ns == 0) return b;
+  return b.ns == 0 ? a : std::min(a, b);
+}
+
+}  // namespace
+
+// Built when the pools are settled; destroyed before the tables that it works on.
+struct NodeRuntime::Live {
+  Live(NodeRuntime& node, std::unique_ptr<state::StateManager> manager,
+       std::unique_ptr<core::Scheduler> core);
+
+  std::unique_ptr<state::StateManager> state;
+  std::unique_ptr<core::Scheduler> scheduler;
+  OpResults results;
+  OpService service;
+  Dispatcher dispatcher;
+  Recovery recovery;
+  ModelService model_service;
+  TenantService tenant_service;
+  Reattach reattach;
+};
+
+NodeRuntime::Live::Live(NodeRuntime& node, std::unique_ptr<state::StateManager> manager,
+                        std::unique_ptr<core::Scheduler> core)
+    : state(std::move(manager)),
+      scheduler(std::move(core)),
+      results(node.seams_.clock, *node.ops_, node.log_, node.accounting_),
+      service({node.models_, *node.ops_, node.log_, node.flows_, results, node.accounting_}),
+      dispatcher({node.seams_.clock, *scheduler, node.engines_, node.models_, *state, *node.ops_,
+                  node.accounting_, node.files_, service, node.seams_.record,
+                  [&node](TimePoint when) { node.wake(when); },
+                  Duration{static_cast<std::int64_t>(node.config_.daemon.yield_timeout_ms) *
+                           kMillisecond.ns}}),
+      recovery(
+          {node.models_, *node.ops_, node.log_, node.flows_, results, service, dispatcher, *state}),
+      model_service({node.config_, node.pool_, node.options_.run_dir, node.models_, node.tenants_,
+                     node.log_, node.flows_, service, recovery, dispatcher, node.engines_, *state}),
+      tenant_service({node.seams_.clock, node.pool_, node.tenants_, node.tasks_, node.models_,
+                      model_service, service, node.accounting_, *state},
+                     [&node](TenantId tenant) {
+                       if (node.close_connections_) node.close_connections_(tenant);
+                     }),
+      reattach({node.engines_, node.models_, *node.ops_, node.log_, node.flows_, service,
+                dispatcher, recovery},
+               [&node](EngineId engine) { node.engine_usable(engine); }) {
+  service.connect(dispatcher, *state);
+  service.set_replay_handler(
+      [this](ModelId model, const Status& status) { recovery.replayed(model, status); });
+  service.set_rollback_handler([this](ModelId model) { recovery.recover(model); });
+  service.set_gone_handler([this](ModelId model) {
+    model_service.gone(model);
+    tenant_service.model_gone();
+  });
+}
+
+Result<std::unique_ptr<NodeRuntime>> NodeRuntime::create(config::SiteConfig config,
+                                                         NodeOptions options, NodeSeams seams) {
+  const config::PoolEntry* const pool = config.pool_of_node(options.node);
+  if (pool == nullptr)
+    return error(Code::NOT_FOUND,
+                 "node '%s' is in no pool of the configuration; see --node and 'nodes'",
+                 options.node.c_str());
+  const config::PoolEntry copy = *pool;
+  return std::unique_ptr<NodeRuntime>(
+      new NodeRuntime(std::move(config), copy, std::move(options), std::move(seams)));
+}
+
+NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& pool,
+                         NodeOptions options, NodeSeams seams)
+    : config_(std::move(config)),
+      pool_(pool),
+      options_(std::move(options)),
+      seams_(std::move(seams)),
+      sizes_(sizes_of(config_, pool_)),
+      started_(seams_.clock.now()),
+      tenants_(seams_.store, seams_.tokens),
+      models_(seams_.store),
+      log_(seams_.store),
+      checkpoints_(options_.state_dir + "/store", config_.daemon.store_quota_mib << 20),
+      files_(checkpoints_, tenants_),
+      engines_(seams_.clock, seams_.engines, *this, [this](TimePoint when) { wake(when); }) {}
+
+NodeRuntime::~NodeRuntime() = default;
+
+// ---- start --------------------------------------------------------------------------------------
+
+Status NodeRuntime::start(std::function<void(const Status&)> ready) {
+  ready_ = std::move(ready);
+  PLEXRL_TRY(load());
+  settle_by_ = seams_.clock.now() + kSettleWait;
+  start_engines(true);
+  if (engines_.pending() == 0) {
+    settle();
+  } else {
+    wake(seams_.clock.now() + kMillisecond);
+  }
+  return {};
+}
+
+Status NodeRuntime::load() {
+  PLEXRL_TRY(next_generation());
+  PLEXRL_TRY(checkpoints_.open());
+  PLEXRL_TRY(tenants_.load());
+  PLEXRL_TRY(models_.load());
+  PLEXRL_TRY(log_.load());
+  ops_ = std::make_unique<OpTable>(OpId{(generation_ << kGenerationShift) + 1},
+                                   config_.daemon.max_queued_ops_per_tenant);
+  return {};
+}
+
+Status NodeRuntime::next_generation() {
+  const auto last = seams_.store.get(kNodeTable, kGenerationRow, 0);
+  if (!last && last.error().code() != Code::NOT_FOUND) return last.error();
+  if (last) generation_ = std::strtoull(last->c_str(), nullptr, 10);
+  ++generation_;
+  PLEXRL_TRY(seams_.store.put(kNodeTable, kGenerationRow, 0, std::to_string(generation_)));
+  const auto boot = seams_.store.get(kNodeTable, kBootRow, 0);
+  rebooted_ = boot.has_value() && *boot != options_.boot_id;
+  return seams_.store.put(kNodeTable, kBootRow, 0, options_.boot_id);
+}
+
+// Survivors first: what they hold decides which pools all others get.
+void NodeRuntime::start_engines(bool survivors) {
+  for (const auto& [id, row] : models_.engines()) {
+    if (started_engines_.count(id) != 0) continue;
+    engine::EngineSpec spec = engine_spec(config_, pool_, options_.run_dir, row);
+    if (survivors && !seams_.may_run(spec)) continue;
+    started_engines_.insert(id);
+    if (survivors) survivors_.insert(id);
+    engines_.add(std::move(spec));
+  }
+}
+
+void NodeRuntime::settle() {
+  const Status status = try_settle();
+  if (status.ok()) {
+    start_engines(false);
+    engines_.settle(pools_);
+    wake(seams_.clock.now() + kSecond);
+  }
+  ready_(status);
+}
+
+// True when the pools are new, that is, the host tier holds nothing.
+Result<bool> NodeRuntime::settle_pools() {
+  auto held = engines_.take_held_pools();
+  if (held && same(held->sizes, sizes_)) {
+    pools_ = *std::move(held);
+    return false;
+  }
+  if (held)
+    PLEXRL_LOG(
+        kError,
+        "the engines hold pools of other sizes than configured; state in host memory is lost");
+  PLEXRL_ASSIGN(pools_, seams_.create_pools(sizes_));
+  pools_.sizes = sizes_;
+  return true;
+}
+
+Status NodeRuntime::try_settle() {
+  PLEXRL_ASSIGN(const bool fresh, settle_pools());
+  PLEXRL_ASSIGN(auto manager, state::open_state_manager(sizes_, seams_.store, fresh));
+  core::SchedulerConfig scheduling;
+  scheduling.device_capacity_bytes = sizes_.chunk_bytes * sizes_.device_chunks;
+  scheduling.policy = pool_.policy;
+  scheduling.quantum = Duration{static_cast<std::int64_t>(pool_.quantum_ms) * kMillisecond.ns};
+  PLEXRL_ASSIGN(auto scheduler, core::Scheduler::create(scheduling));
+  auto live = std::make_unique<Live>(*this, std::move(manager), std::move(scheduler));
+  PLEXRL_TRY(live->tenant_service.restore(rebooted_));
+  PLEXRL_TRY(live->model_service.restore());
+  live_ = std::move(live);
+  return {};
+}
+
+// ---- engines ------------------------------------------------------------------------------------
+
+void NodeRuntime::engine_ready(EngineId engine, const wire::EngineHelloT& hello) {
+  const bool survivor = hello.host_chunks != 0 && survivors_.erase(engine) != 0;
+  live_->reattach.engine_ready(engine, hello, survivor);
+}
+
+void NodeRuntime::engine_usable(EngineId engine) {
+  const EngineRow* const row = models_.engine(engine);
+  const bool known = !row->base_model || row->base_known;
+  if (known) live_->dispatcher.engine_up(engine);
+  live_->model_service.engine_up(engine);
+}
+
+void NodeRuntime::engine_lost(EngineId engine, const Status&) {
+  survivors_.erase(engine);
+  live_->recovery.engine_lost(engine);
+}
+
+void NodeRuntime::engine_failing(EngineId engine, const Status& why) {
+  if (live_) live_->model_service.engine_failing(engine, why);
+}
+
+// ---- time ---------------------------------------------------------------------------------------
+
+void NodeRuntime::wake(TimePoint when) {
+  const TimePoint now = seams_.clock.now();
+  const bool pending = next_alarm_.ns != 0 && next_alarm_ > now;
+  if (pending && next_alarm_ <= when) return;
+  next_alarm_ = when;
+  if (seams_.alarm) seams_.alarm(when);
+}
+
+void NodeRuntime::tick() {
+  const TimePoint now = seams_.clock.now();
+  next_alarm_ = {};
+  TimePoint next = engines_.tick(now);
+  if (live_) {
+    next = earlier(next, live_->dispatcher.tick(now));
+    next = earlier(
+        next, live_->tenant_service.tick(now, connected_ ? connected_() : std::set<TenantId>{}));
+  } else if (engines_.pending() == 0 || now >= settle_by_) {
+    settle();
+  } else {
+    next = earlier(next, now + Duration{5 * kMillisecond.ns});
+  }
+  if (next.ns != 0) wake(next);
+}
+
+// ---- end ----------------------------------------------------------------------------------------
+
+bool NodeRuntime::drain() {
+  draining_ = true;
+  if (!live_) return true;
+  if (!live_->dispatcher.draining()) live_->dispatcher.drain();
+  return live_->dispatcher.idle();
+}
+
+void NodeRuntime::detach() { engines_.detach_all(); }
+
+Status NodeRuntime::reload(const config::SiteConfig& fresh) {
+  const config::PoolEntry* const pool = fresh.pool_of_node(options_.node);
+  if (pool == nullptr || pool->name != pool_.name)
+    return error(Code::INVALID_ARGUMENT,
+                 "the node's pool cannot change while plexrld runs; restart it");
+  const bool fixed = same(sizes_of(fresh, *pool), sizes_) && pool->policy == pool_.policy &&
+                     pool->quantum_ms == pool_.quantum_ms &&
+                     pool->activation_memory_mib == pool_.activation_memory_mib &&
+                     fresh.daemon.run_dir == config_.daemon.run_dir &&
+                     fresh.daemon.state_dir == config_.daemon.state_dir &&
+                     fresh.cluster == config_.cluster;
+  if (!fixed)
+    return error(
+        Code::INVALID_ARGUMENT,
+        "memory sizes, chunk_kib, policy, quantum, folders and cluster cannot change while "
+        "plexrld runs; restart it");
+  pool_ = *pool;
+  config_ = fresh;
+  return {};
+}
+
+void NodeRuntime::set_connection_hooks(std::function<std::set<TenantId>()> connected,
+                                       std::function<void(TenantId)> close) {
+  connected_ = std::move(connected);
+  close_connections_ = std::move(close);
+}
+
+TenantService& NodeRuntime::tenant_service() { return live_->tenant_service; }
+ModelService& NodeRuntime::model_service() { return live_->model_service; }
+OpService& NodeRuntime::op_service() { return live_->service; }
+Dispatcher& NodeRuntime::dispatcher() { return live_->dispatcher; }
+state::StateManager& NodeRuntime::state() { return *live_->state; }
+
+}  // namespace plexrl::runtime

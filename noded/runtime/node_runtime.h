@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// NodeRuntime: plexrld without its sockets; puts the parts together and drives their clocks.
+//
+// Life: create, start(), then `ready` is called once the pools are settled (at once, unless engines
+// of an earlier plexrld have to answer first); drain() and detach() end it. Loop thread only.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "runtime/checkpoint_store.h"
+#include "runtime/op_files.h"
+#include "runtime/reattach.h"
+#include "runtime/tenant_service.h"
+#include "store/state_store.h"
+
+namespace plexrl::runtime {
+
+struct NodeOptions {
+  std::string node;
+  std::string run_dir;
+  std::string state_dir;
+  std::string boot_id;  // of the kernel; another one than before: no job of before lives
+};
+
+// What the composition root brings along.
+struct NodeSeams {
+  const Clock& clock;
+  store::StateStore& store;
+  EngineSupervisor::Factory engines;
+  std::function<Result<Pools>(const state::PoolSizes&)> create_pools;
+  // Whether an engine of an earlier plexrld may still serve this spec.
+  std::function<bool(const engine::EngineSpec&)> may_run;
+  TenantTable::TokenSource tokens;
+  Dispatcher::Recorder record;           // may be empty
+  std::function<void(TimePoint)> alarm;  // call tick() then
+};
+
+class NodeRuntime final : public EngineWatcher {
+ public:
+  // `config` must have a pool for options.node.
+  [[nodiscard]] static Result<std::unique_ptr<NodeRuntime>> create(config::SiteConfig config,
+                                                                   NodeOptions options,
+                                                                   NodeSeams seams);
+  ~NodeRuntime() override;
+
+  // CORRUPT, IO: the store. NO_CAPACITY: the configured pools cannot be made.
+  [[nodiscard]] Status start(std::function<void(const Status&)> ready);
+  void tick();
+  // Asks running ops to yield; true when none runs any more.
+  [[nodiscard]] bool drain();
+  void detach();
+  // Takes what may change while jobs run (log level, users and groups, limits); INVALID_ARGUMENT
+  // names what cannot and leaves everything as it was.
+  [[nodiscard]] Status reload(const config::SiteConfig& config);
+
+  [[nodiscard]] bool is_ready() const { return live_ != nullptr; }
+  [[nodiscard]] bool draining() const { return draining_; }
+  void set_draining(bool draining) { draining_ = draining; }
+  // The server tells which tenants have connections, and closes those of a tenant that ended.
+  void set_connection_hooks(std::function<std::set<TenantId>()> connected,
+                            std::function<void(TenantId)> close);
+
+  // Valid once ready.
+  [[nodiscard]] TenantService& tenant_service();
+  [[nodiscard]] ModelService& model_service();
+  [[nodiscard]] OpService& op_service();
+  [[nodiscard]] Dispatcher& dispatcher();
+  [[nodiscard]] state::StateManager& state();
+
+  [[nodiscard]] const config::SiteConfig& config() const { return config_; }
+  [[nodiscard]] const config::PoolEntry& pool() const { return pool_; }
+  [[nodiscard]] const NodeOptions& options() const { return options_; }
+  [[nodiscard]] const Clock& clock() const { return seams_.clock; }
+  [[nodiscard]] TimePoint started() const { return started_; }
+  [[nodiscard]] const state::PoolSizes& pool_sizes() const { return sizes_; }
+  [[nodiscard]] TenantTable& tenants() { return tenants_; }
+  [[nodiscard]] ModelTable& models() { return models_; }
+  [[nodiscard]] OpTable& ops() { return *ops_; }
+  [[nodiscard]] TaskWatch& tasks() { return tasks_; }
+  [[nodiscard]] FlowTable& flows() { return flows_; }
+  [[nodiscard]] Accounting& accounting() { return accounting_; }
+  [[nodiscard]] EngineSupervisor& engines() { return engines_; }
+
+  void engine_ready(EngineId engine, const wire::EngineHelloT& hello) override;
+  void engine_lost(EngineId engine, const Status& why) override;
+  void engine_failing(EngineId engine, const Status& why) override;
+
+ private:
+  struct Live;  // what needs the pools
+
+  NodeRuntime(config::SiteConfig config, const config::PoolEntry& pool, NodeOptions options,
+              NodeSeams seams);
+  [[nodiscard]] Status load();
+  [[nodiscard]] Status next_generation();
+  void start_engines(bool survivors);
+  void settle();
+  [[nodiscard]] Status try_settle();
+  [[nodiscard]] Result<bool> settle_pools();
+  void wake(TimePoint when);
+  void engine_usable(EngineId engine);
+
+  config::SiteConfig config_;
+  config::PoolEntry pool_;
+  NodeOptions options_;
+  NodeSeams seams_;
+  state::PoolSizes sizes_;
+  TimePoint started_;
+  TimePoint settle_by_;
+  TimePoint next_alarm_;
+  bool draining_ = false;
+  bool rebooted_ = false;
+  std::uint64_t generation_ = 0;
+  std::function<void(const Status&)> ready_;
+  std::function<std::set<TenantId>()> connected_;
+  std::function<void(TenantId)> close_connections_;
+
+  TenantTable tenants_;
+  ModelTable models_;
+  OpLog log_;
+  FlowTable flows_;
+  Accounting accounting_;
+  TaskWatch tasks_;
+  CheckpointStore checkpoints_;
+  StoreFiles files_;
+  std::unique_ptr<OpTable> ops_;
+  EngineSupervisor engines_;
+  Pools pools_;
+  std::set<EngineId> started_engines_;
+  std::set<EngineId> survivors_;  // were asked before the pools were settled
+  std::unique_ptr<Live> live_;
+};
+
+}  // namespace plexrl::runtime

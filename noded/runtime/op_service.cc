@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/op_service.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace plexrl::runtime {
+namespace {
+
+constexpr std::uint32_t kRetryAfterMs = 100;
+
+OpOutcome failure(const Status& status) {
+  OpOutcome outcome;
+  outcome.status = status;
+  if (status.scope() == Scope::kRetry) outcome.retry_after_ms = kRetryAfterMs;
+  return outcome;
+}
+
+ModelFlow::Gate gate_of(const Op& op) {
+  if (op.publish()) return ModelFlow::Gate::kPublish;
+  return op.kind == core::OpKind::kLoad ? ModelFlow::Gate::kLoad : ModelFlow::Gate::kNone;
+}
+
+Status take_lost(Model& model) {
+  if (!model.lost) return {};
+  model.lost = false;
+  return error(
+      Code::LOST,
+      "model '%s': its state was in host memory that is gone (all engines ended while plexrld "
+      "was down, or recovery failed); it starts from its base again: load a checkpoint",
+      model.name.c_str());
+}
+
+unsigned long long number(std::uint64_t value) { return value; }
+
+}  // namespace
+
+// ---- submit -------------------------------------------------------------------------------------
+
+void OpService::submit(SubmitRequest request) {
+  Model* const model = parts_.models.find(ModelId{request.submit.model});
+  if (model == nullptr || model->tenant != request.tenant)
+    return request.handler(failure(
+        error(Code::NOT_FOUND, "this job has no model %llu", number(request.submit.model))));
+  const auto size = check_op(request.submit, *model, static_cast<bool>(request.fd));
+  Status refusal = size ? check_capacity(*model, *size) : size.error();
+  if (const Status lost = take_lost(*model); !lost.ok()) {
+    refusal = lost;
+    if (const Status saved = parts_.models.save(*model); !saved.ok())
+      PLEXRL_LOG(kError, "%s", saved.to_string().c_str());
+  }
+  // A training number is used up by a refusal too, so it goes through the stream.
+  const bool numbered = request.submit.seq > 0 && model->mode != wire::TrainMode::None;
+  if (numbered)
+    return submit_training(std::move(request), *model, refusal, size.value_or(OpSize{}));
+  if (refusal.ok()) refusal = check_version(*model, named_version(request.submit.args));
+  if (!refusal.ok()) return request.handler(failure(refusal));
+  submit_sampling(std::move(request), *model, *size);
+}
+
+Status OpService::check_capacity(const Model& model, const OpSize& size) const {
+  const EngineRow* const engine = parts_.models.engine(model.engine);
+  return dispatcher_->admissible(state_->device_bytes(model.id) + size.kv_bytes, engine->base_model)
+      .within("op of model '" + model.name + "'");
+}
+
+Status OpService::check_version(const Model& model, std::uint64_t version) const {
+  if (version == 0) return {};
+  if (version != model.latest_version)
+    return error(Code::NOT_FOUND, "model '%s' has no version %llu (any more); the latest is %llu",
+                 model.name.c_str(), number(version), number(model.latest_version));
+  if (parts_.flows.at(model.id).replacing())
+    return error(
+        Code::NOT_FOUND,
+        "model '%s': version %llu is being replaced; sample the version that the publish gives",
+        model.name.c_str(), number(version));
+  return {};
+}
+
+Op& OpService::add_op(SubmitRequest request, const OpSize& size) {
+  Op op;
+  op.model = ModelId{request.submit.model};
+  op.tenant = request.tenant;
+  op.kind = static_cast<core::OpKind>(request.submit.args.type);
+  op.seq = request.submit.seq;
+  op.sampling_client = request.submit.sampling_client;
+  op.number = request.submit.number;
+  op.version = named_version(request.submit.args);
+  op.args = std::move(request.submit.args);
+  op.fd = std::move(request.fd);
+  op.client = std::move(request.client);
+  op.kv_bytes = size.kv_bytes;
+  op.work_tokens = size.work_tokens;
+  op.waiters.push_back({request.session, request.request_id, std::move(request.handler)});
+  Op& added = parts_.ops.add(std::move(op));
+  parts_.results.accepted(added);
+  return added;
+}
+
+void OpService::repeat_result(const SubmitRequest& request) {
+  auto outcome = parts_.log.result(ModelId{request.submit.model}, request.submit.seq);
+  if (outcome) return request.handler(*outcome);
+  request.handler(failure(error(Code::LOST, "the result of training op %llu is no longer kept",
+                                number(request.submit.seq))));
+}
+
+void OpService::submit_training(SubmitRequest request, Model& model, Status refusal, OpSize size) {
+  const std::uint64_t seq = request.submit.seq;
+  if (Op* const same = parts_.ops.find_seq(model.id, seq)) {
+    same->waiters.push_back({request.session, request.request_id, std::move(request.handler)});
+    return;
+  }
+  ModelFlow& flow = parts_.flows.at(model.id);
+  const bool known = seq <= flow.stream.finished() || parts_.log.has_result(model.id, seq);
+  if (!known) {
+    Status room = parts_.ops.room_for(request.tenant);
+    if (room.ok()) room = parts_.log.room(model.id);
+    if (!room.ok()) return request.handler(failure(room));
+  }
+  switch (flow.stream.offer(seq)) {
+    case core::OpStream::Answer::kDone:
+    case core::OpStream::Answer::kTooOld:
+      return repeat_result(request);
+    case core::OpStream::Answer::kAccepted: {
+      Op& op = add_op(std::move(request), size);
+      op.refusal = std::move(refusal);
+      accept(op);
+      while (const auto ready = flow.stream.next_ready())
+        accept(*parts_.ops.find_seq(model.id, *ready));
+      return pump(model.id);
+    }
+    case core::OpStream::Answer::kWaits: {
+      Op& op = add_op(std::move(request), size);
+      op.refusal = std::move(refusal);
+      op.state = OpState::kGap;
+      return;
+    }
+    case core::OpStream::Answer::kFull:
+    case core::OpStream::Answer::kDuplicate:
+    case core::OpStream::Answer::kInvalid:
+      break;
+  }
+  request.handler(failure(error(Code::BUSY, "training op %llu: %zu earlier ones are not finished",
+                                number(seq), flow.stream.open())));
+}
+
+void OpService::accept(Op& op) {
+  op.state = OpState::kHeld;
+  Status status = op.refusal;
+  if (status.ok()) status = parts_.log.append(op);
+  if (!status.ok()) return end_training(op, failure(status), 0);
+  parts_.flows.at(op.model).push(op.id, gate_of(op));
+}
+
+void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSize& size) {
+  Op* const same =
+      parts_.ops.find_sampling(model.id, request.submit.sampling_client, request.submit.number);
+  if (same != nullptr) {
+    same->waiters.push_back({request.session, request.request_id, std::move(request.handler)});
+    return;
+  }
+  if (const Status room = parts_.ops.room_for(request.tenant); !room.ok())
+    return request.handler(failure(room));
+  ModelFlow& flow = parts_.flows.at(model.id);
+  Op& op = add_op(std::move(request), size);
+  op.reader = op.version != 0;
+  if (op.reader) flow.reader_arrived();
+  if (!flow.recovering()) feed(op);
+}
+
+// ---- order --------------------------------------------------------------------------------------
+
+void OpService::feed(Op& op) { dispatcher_->feed(op); }
+
+void OpService::pump(ModelId model) {
+  while (true) {
+    const auto flow = parts_.flows.find(model);
+    if (flow == parts_.flows.end()) return;
+    const OpId next = flow->second.next_to_feed();
+    if (!next) return;
+    Op* const op = parts_.ops.find(next);
+    PLEXRL_CHECK(op != nullptr, "a training op that may be fed exists");
+    feed(*op);
+  }
+}
+
+void OpService::op_started(Op& op) {
+  parts_.results.first_started(op);
+  if (op.training() && !op.replay && !op.started) parts_.flows.at(op.model).stream.start(op.seq);
+}
+
+// ---- ends ---------------------------------------------------------------------------------------
+
+void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
+  Op* const op = parts_.ops.find(id);
+  PLEXRL_CHECK(op != nullptr, "an op ends once");
+  if (op->replay) return replay_ended(*op, result);
+  if (!result) return end(*op, result.error());
+  if (op->training()) applied(*op, *result);
+  if (op->kind == core::OpKind::kLoad) {
+    op->state = OpState::kCommitting;
+    op->result = std::move(result->value);
+    return want_commit(op->model);
+  }
+  OpOutcome outcome;
+  outcome.reply.value = std::move(result->value);
+  const ModelId model = op->model;
+  const bool commit = op->kind == core::OpKind::kOptimStep || op->publish();
+  parts_.accounting.totals(op->tenant).commit_stall_ns +=
+      static_cast<std::int64_t>(result->commit_stall_ns);
+  // Before the next op starts, so that the copy is of the state right after this one.
+  if (commit) want_commit(model);
+  if (op->training()) return end_training(*op, std::move(outcome), result->tokens);
+  end_sampling(*op, std::move(outcome), result->tokens);
+}
+
+void OpService::applied(Op& op, const wire::EngineOpDoneT& done) {
+  Model* const model = parts_.models.find(op.model);
+  state::Position& position = model->position;
+  position.applied_seq = op.seq;
+  if (!op.has_effect()) return;
+  if (op.kind == core::OpKind::kForwardBackward) position.gradients_pending = true;
+  if (const auto* step = done.value.AsOptimStepResult()) position.step = step->step;
+  if (const auto* load = done.value.AsLoadResult()) position.step = load->step;
+  if (op.kind == core::OpKind::kOptimStep || op.kind == core::OpKind::kLoad)
+    position.gradients_pending = false;
+  if (op.publish()) position.version = op.seq;
+  state_->mark_dirty(op.model, position);
+  if (!op.publish() || model->latest_version >= op.seq) return;
+  model->latest_version = op.seq;
+  if (const Status saved = parts_.models.save(*model); !saved.ok())
+    PLEXRL_LOG(kError, "model %llu: %s", number(op.model.value), saved.to_string().c_str());
+}
+
+void OpService::end_training(Op& op, OpOutcome outcome, std::uint64_t tokens) {
+  const ModelId model = op.model;
+  ModelFlow& flow = parts_.flows.at(model);
+  flow.training_ended(op.id);
+  if (op.state == OpState::kGap) {
+    (void)flow.stream.cancel(op.seq);
+  } else {
+    flow.stream.finish(op.seq);
+  }
+  parts_.results.finish(op, std::move(outcome), tokens);
+  pump(model);
+}
+
+void OpService::end_sampling(Op& op, OpOutcome outcome, std::uint64_t tokens) {
+  const ModelId model = op.model;
+  if (op.reader) parts_.flows.at(model).reader_left();
+  parts_.results.finish(op, std::move(outcome), tokens);
+  pump(model);
+}
+
+void OpService::end(Op& op, const Status& why) {
+  if (op.training()) return end_training(op, failure(why), 0);
+  end_sampling(op, failure(why), 0);
+}
+
+void OpService::replay_ended(Op& op, const Result<wire::EngineOpDoneT>& result) {
+  const ModelId model = op.model;
+  const Status status =
+      result ? Status{} : result.error().within("replay of training op " + std::to_string(op.seq));
+  if (result) applied(op, *result);
+  const bool last = parts_.flows.at(model).replay_ended(op.id);
+  const bool commit = op.kind == core::OpKind::kOptimStep || op.publish();
+  parts_.results.replayed(op);
+  if (commit && status.ok()) want_commit(model);
+  if (last || !status.ok()) replayed_(model, status);
+}
+
+void OpService::drop_ops(ModelId model, const Status& why) {
+  std::vector<OpId> ids;
+  for (const Op* op : parts_.ops.of_model(model)) ids.push_back(op->id);
+  for (const OpId id : ids) {
+    Op* const op = parts_.ops.find(id);
+    if (op == nullptr || op->state == OpState::kRunning) continue;
+    if (op->training() && op->started && op->state != OpState::kHeld) continue;
+    if (op->fed()) dispatcher_->withdraw(*op);
+    if (op->replay) {
+      (void)parts_.flows.at(model).replay_ended(id);
+      parts_.results.replayed(*op);
+    } else {
+      end(*op, why);
+    }
+  }
+}
+
+// ---- commits ------------------------------------------------------------------------------------
+
+void OpService::want_commit(ModelId model) {
+  const Status status = dispatcher_->mover().commit(model);
+  if (status.ok()) return;
+  if (status.code() == Code::BUSY) {
+    commit_wanted_.insert(model);
+    return;
+  }
+  // Clean already, or without room for a second copy: then it is committed when it is parked.
+  release_loads(model, UINT64_MAX);
+}
+
+void OpService::release_loads(ModelId model, std::uint64_t applied_seq) {
+  for (Op* const op : parts_.ops.of_model(model)) {
+    if (op->state != OpState::kCommitting || op->seq > applied_seq) continue;
+    OpOutcome outcome;
+    outcome.reply.value = std::move(op->result);
+    // A load is a wall, so there is only one.
+    return end_training(*op, std::move(outcome), 0);
+  }
+}
+
+void OpService::model_committed(ModelId model, const state::Position& position, Duration stall) {
+  const Model* const row = parts_.models.find(model);
+  if (row == nullptr) return;
+  if (const Status status = parts_.log.committed(model, position.applied_seq); !status.ok())
+    PLEXRL_LOG(kError, "model %llu: %s", number(model.value), status.to_string().c_str());
+  TenantTotals& totals = parts_.accounting.totals(row->tenant);
+  ++totals.commits;
+  totals.commit_stall_ns += stall.ns;
+  release_loads(model, position.applied_seq);
+}
+
+void OpService::commit_ended(ModelId model, const Status& why) {
+  if (!why.ok()) {
+    PLEXRL_LOG(kWarning, "model %llu: commit: %s", number(model.value), why.to_string().c_str());
+    release_loads(model, UINT64_MAX);
+  }
+  if (commit_wanted_.erase(model) != 0 && parts_.models.find(model) != nullptr) want_commit(model);
+}
+
+void OpService::model_unusable(ModelId model, const Status& why) {
+  if (parts_.models.is_base(model)) {
+    const EngineId engine = parts_.models.engine_of(model);
+    for (const Model* row : parts_.models.of_engine(engine))
+      drop_ops(row->id, why.within("load the base"));
+    return;
+  }
+  drop_ops(model, why.within("make the model resident"));
+}
+
+void OpService::model_gone(ModelId model) {
+  commit_wanted_.erase(model);
+  if (gone_) gone_(model);
+}
+
+// ---- clients that change their mind
+// ---------------------------------------------------------------
+
+void OpService::cancel(SessionId session, std::uint64_t request_id) {
+  Op* const op = parts_.ops.find_request(session, request_id);
+  if (op == nullptr || op->state == OpState::kCommitting) return;
+  if (op->state == OpState::kGap)
+    return end(*op, error(Code::CANCELLED, "cancelled before its turn"));
+  if (op->training() || op->waiters.size() == 1) return dispatcher_->cancel(*op);
+  const auto waiter = std::find_if(op->waiters.begin(), op->waiters.end(), [&](const Waiter& w) {
+    return w.session == session && w.request_id == request_id;
+  });
+  const Waiter gone = std::move(*waiter);
+  op->waiters.erase(waiter);
+  gone.handler(failure(error(Code::CANCELLED, "cancelled; the op goes on for others")));
+}
+
+void OpService::session_closed(SessionId session) {
+  std::vector<OpId> orphans;
+  for (auto& [id, op] : parts_.ops.all()) {
+    const auto count =
+        std::erase_if(op.waiters, [&](const Waiter& w) { return w.session == session; });
+    if (count > 0 && op.waiters.empty() && !op.training()) orphans.push_back(id);
+  }
+  for (const OpId id : orphans)
+    if (Op* const op = parts_.ops.find(id)) dispatcher_->cancel(*op);
+}
+
+}  // namespace plexrl::runtime

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpService: accepts ops, keeps each model's order and exactly-once promise, and takes the results.
+// doc/service.md describes the life of an op. Handlers may be called from inside submit(). Loop
+// thread only.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "runtime/dispatcher.h"
+#include "runtime/model_flow.h"
+#include "runtime/op_check.h"
+#include "runtime/op_results.h"
+
+namespace plexrl::runtime {
+
+struct SubmitRequest {
+  TenantId tenant;
+  SessionId session;
+  std::uint64_t request_id = 0;
+  std::string client;
+  wire::SubmitOpT submit;
+  UniqueFd fd;
+  OpHandler handler;
+};
+
+using FlowTable = std::map<ModelId, ModelFlow>;
+
+class OpService final : public DispatchListener {
+ public:
+  struct Parts {
+    ModelTable& models;
+    OpTable& ops;
+    OpLog& log;
+    FlowTable& flows;
+    OpResults& results;
+    Accounting& accounting;
+  };
+  explicit OpService(Parts parts) : parts_(parts) {}
+  // Before the first op; they know each other.
+  void connect(Dispatcher& dispatcher, state::StateManager& state) {
+    dispatcher_ = &dispatcher;
+    state_ = &state;
+  }
+
+  void submit(SubmitRequest request);
+  // The op ends as CANCELLED unless it is too late for that.
+  void cancel(SessionId session, std::uint64_t request_id);
+  // Its sampling ops that nobody else waits for are cancelled; training goes on.
+  void session_closed(SessionId session);
+  // Everything of the model that the engine has not seen ends with `why`.
+  void drop_ops(ModelId model, const Status& why);
+
+  // Feeds the training ops that may go now.
+  void pump(ModelId model);
+  void feed(Op& op);
+  // An op of the stream ends: recorded, told, and the next ones may go.
+  void end_training(Op& op, OpOutcome outcome, std::uint64_t tokens);
+  void end_sampling(Op& op, OpOutcome outcome, std::uint64_t tokens);
+  void end(Op& op, const Status& why);
+  // The last replay of a model ended (ok), or one failed.
+  void set_replay_handler(std::function<void(ModelId, const Status&)> handler) {
+    replayed_ = std::move(handler);
+  }
+  void set_rollback_handler(std::function<void(ModelId)> handler) {
+    rollback_ = std::move(handler);
+  }
+  void set_gone_handler(std::function<void(ModelId)> handler) { gone_ = std::move(handler); }
+
+  void op_started(Op& op) override;
+  void op_ended(OpId op, Result<wire::EngineOpDoneT> result) override;
+  void model_committed(ModelId model, const state::Position& position, Duration stall) override;
+  void commit_ended(ModelId model, const Status& why) override;
+  void model_unusable(ModelId model, const Status& why) override;
+  void model_rolled_back(ModelId model) override { rollback_(model); }
+  void model_gone(ModelId model) override;
+
+ private:
+  void submit_training(SubmitRequest request, Model& model, Status refusal, OpSize size);
+  void submit_sampling(SubmitRequest request, Model& model, const OpSize& size);
+  void repeat_result(const SubmitRequest& request);
+  [[nodiscard]] Status check_version(const Model& model, std::uint64_t version) const;
+  [[nodiscard]] Status check_capacity(const Model& model, const OpSize& size) const;
+  [[nodiscard]] Op& add_op(SubmitRequest request, const OpSize& size);
+  void accept(Op& op);
+  void replay_ended(Op& op, const Result<wire::EngineOpDoneT>& result);
+  void applied(Op& op, const wire::EngineOpDoneT& done);
+  void want_commit(ModelId model);
+  void release_loads(ModelId model, std::uint64_t applied_seq);
+
+  Parts parts_;
+  Dispatcher* dispatcher_ = nullptr;
+  state::StateManager* state_ = nullptr;
+  std::function<void(ModelId, const Status&)> replayed_;
+  std::function<void(ModelId)> rollback_;
+  std::function<void(ModelId)> gone_;
+  std::set<ModelId> commit_wanted_;
+};
+
+}  // namespace plexrl::runtime

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpTable: every op that has no result yet. Bounded per tenant. Loop thread only. References stay
+// valid until the op is removed.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "runtime/op.h"
+
+namespace plexrl::runtime {
+
+class OpTable {
+ public:
+  // `first`: op numbers above everything an earlier plexrld gave out (see Generation).
+  OpTable(OpId first, std::size_t max_per_tenant) : next_(first), max_per_tenant_(max_per_tenant) {}
+
+  // BUSY when the tenant's queue is full.
+  [[nodiscard]] Status room_for(TenantId tenant) const;
+  // The op gets its number unless it has one (an op from the log keeps its own).
+  Op& add(Op op);
+  void remove(OpId id);
+  [[nodiscard]] Op* find(OpId id);
+  [[nodiscard]] Op* find_seq(ModelId model, std::uint64_t seq);  // not replays
+  [[nodiscard]] Op* find_sampling(ModelId model, std::uint64_t client, std::uint64_t number);
+  [[nodiscard]] Op* find_request(SessionId session, std::uint64_t request_id);
+  [[nodiscard]] std::vector<Op*> of_model(ModelId model);  // in order of their numbers
+  [[nodiscard]] std::vector<Op*> of_tenant(TenantId tenant);
+  [[nodiscard]] std::map<OpId, Op>& all() { return ops_; }
+  [[nodiscard]] std::size_t count(TenantId tenant) const;
+  [[nodiscard]] std::size_t running(TenantId tenant) const;
+
+ private:
+  OpId next_;
+  std::size_t max_per_tenant_;
+  std::map<OpId, Op> ops_;
+  std::map<TenantId, std::size_t> counts_;
+};
+
+}  // namespace plexrl::runtime

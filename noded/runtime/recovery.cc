@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/recovery.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace plexrl::runtime {
+namespace {
+
+bool needs_client_fd(const Op& op) {
+  if (const auto* save = op.args.AsSaveArgs()) return save->target == wire::SaveTarget::ClientFd;
+  if (const auto* load = op.args.AsLoadArgs()) return load->target == wire::SaveTarget::ClientFd;
+  return false;
+}
+
+ModelFlow::Gate gate_of(const Op& op) {
+  if (op.publish()) return ModelFlow::Gate::kPublish;
+  return op.kind == core::OpKind::kLoad ? ModelFlow::Gate::kLoad : ModelFlow::Gate::kNone;
+}
+
+unsigned long long number(std::uint64_t value) { return value; }
+
+}  // namespace
+
+// ---- start of plexrld
+// -----------------------------------------------------------------------------
+
+Status Recovery::restore(Model& model) {
+  if (const state::Manifest* manifest = parts_.state.manifest(model.id))
+    model.position = manifest->position;
+  const auto logged = parts_.log.logged(model.id);
+  const auto unfinished = std::find_if(logged.begin(), logged.end(), [&](std::uint64_t seq) {
+    return !parts_.log.has_result(model.id, seq);
+  });
+  const std::uint64_t last = std::max(parts_.log.last_result(model.id), model.position.applied_seq);
+  const std::uint64_t finished =
+      unfinished == logged.end() ? last : std::min(last, *unfinished - 1);
+  auto& flow =
+      parts_.flows.emplace(model.id, ModelFlow(core::OpStream({}, finished))).first->second;
+  for (std::uint64_t seq = finished + 1;; ++seq) {
+    const bool done = parts_.log.has_result(model.id, seq);
+    if (!done && !std::binary_search(logged.begin(), logged.end(), seq)) return {};
+    if (!done) {
+      PLEXRL_ASSIGN(Op op, parts_.log.read(model.id, seq));
+      // The client has had no answer: it sends the op again, with the fd.
+      if (needs_client_fd(op)) return {};
+      op.tenant = model.tenant;
+      op.client = "(before the restart)";
+      parts_.results.accepted(parts_.ops.add(std::move(op)));
+    }
+    if (flow.stream.offer(seq) != core::OpStream::Answer::kAccepted) return {};
+    if (done) flow.stream.finish(seq);
+  }
+}
+
+// ---- replay
+// ---------------------------------------------------------------------------------------
+
+Result<bool> Recovery::needs_replay(const Model& model, std::uint64_t seq, Op* op) const {
+  if (!parts_.log.has_result(model.id, seq)) return false;
+  PLEXRL_ASSIGN(const OpOutcome outcome, parts_.log.result(model.id, seq));
+  if (!outcome.status.ok()) return false;
+  auto logged = parts_.log.read(model.id, seq);
+  if (!logged) return error(Code::LOST, "training op %llu is not in the log any more", number(seq));
+  if (!logged->has_effect()) return false;
+  if (needs_client_fd(*logged))
+    return error(Code::LOST, "training op %llu loaded a client's file, which cannot be read again",
+                 number(seq));
+  *op = *std::move(logged);
+  return true;
+}
+
+Result<std::vector<Op>> Recovery::plan_replay(const Model& model) const {
+  std::vector<Op> replays;
+  const std::uint64_t last = parts_.log.last_result(model.id);
+  for (std::uint64_t seq = model.position.applied_seq + 1; seq <= last; ++seq) {
+    Op op;
+    PLEXRL_ASSIGN(const bool needed, needs_replay(model, seq, &op));
+    if (!needed) continue;
+    op.id = OpId{};  // a number of its own: the engine may know the first one
+    op.tenant = model.tenant;
+    op.replay = true;
+    op.client = "(replay)";
+    replays.push_back(std::move(op));
+  }
+  return replays;
+}
+
+// What waits, in order; ops that were fed or ran are in the same place as those that never were.
+std::vector<OpId> Recovery::gather(ModelId model) {
+  ModelFlow& flow = parts_.flows.at(model);
+  flow.begin_recovery();
+  std::vector<Op*> training;
+  for (Op* const op : parts_.ops.of_model(model)) {
+    if (op->replay) {
+      parts_.results.replayed(*op);
+    } else if (op->training() && op->state != OpState::kGap) {
+      if (op->started) flow.stream.requeue(op->seq);
+      op->started = false;
+      op->state = OpState::kHeld;
+      training.push_back(op);
+    }
+  }
+  std::sort(training.begin(), training.end(),
+            [](const Op* a, const Op* b) { return a->seq < b->seq; });
+  std::vector<OpId> ids;
+  for (const Op* const op : training) {
+    flow.push(op->id, gate_of(*op));
+    ids.push_back(op->id);
+  }
+  return ids;
+}
+
+void Recovery::recover(ModelId id) {
+  Model& model = *parts_.models.find(id);
+  (void)gather(id);
+  auto replays = plan_replay(model);
+  if (!replays) return lose(model, replays.error());
+  for (const Op& op : *replays) {
+    const auto deaths = replay_deaths_.find({id, op.seq});
+    if (deaths != replay_deaths_.end() && deaths->second >= kMaxDeaths)
+      return lose(model, error(Code::LOST, "the engine died %u times replaying op %llu", kMaxDeaths,
+                               number(op.seq)));
+  }
+  start_replay(model, *std::move(replays));
+  give_up(id);
+  if (!parts_.flows.at(id).recovering()) feed_waiting(id);
+}
+
+void Recovery::start_replay(const Model& model, std::vector<Op> replays) {
+  if (replays.empty()) return;
+  PLEXRL_LOG(kInfo, "model %llu: replaying %zu training ops after %llu", number(model.id.value),
+             replays.size(), number(model.position.applied_seq));
+  std::vector<OpId> ids;
+  for (Op& replay : replays) {
+    Op& op = parts_.ops.add(std::move(replay));
+    parts_.results.accepted(op);
+    parts_.flows.at(model.id).expect_replay(op.id);
+    ids.push_back(op.id);
+  }
+  for (const OpId id : ids)
+    if (Op* const op = parts_.ops.find(id)) parts_.service.feed(*op);
+}
+
+void Recovery::give_up(ModelId model) {
+  for (Op* const op : parts_.ops.of_model(model)) {
+    if (op->replay || op->deaths < kMaxDeaths) continue;
+    return parts_.service.end(
+        *op, error(Code::INTERNAL, "the engine died %u times while it ran this op", op->deaths));
+  }
+}
+
+void Recovery::feed_waiting(ModelId model) {
+  parts_.service.pump(model);
+  std::vector<OpId> sampling;
+  for (const Op* const op : parts_.ops.of_model(model))
+    if (!op->training() && op->state == OpState::kHeld) sampling.push_back(op->id);
+  for (const OpId id : sampling) {
+    Op* const op = parts_.ops.find(id);
+    if (op == nullptr) continue;
+    if (op->cancelled) {
+      parts_.service.end(*op, error(Code::CANCELLED, "cancelled while it ran"));
+    } else {
+      parts_.service.feed(*op);
+    }
+  }
+}
+
+void Recovery::replayed(ModelId id, const Status& status) {
+  Model& model = *parts_.models.find(id);
+  if (!status.ok()) return lose(model, status);
+  replay_deaths_.erase(replay_deaths_.lower_bound({id, 0}),
+                       replay_deaths_.upper_bound({id, UINT64_MAX}));
+  PLEXRL_LOG(kInfo, "model %llu: level again at training op %llu", number(id.value),
+             number(model.position.applied_seq));
+  feed_waiting(id);
+}
+
+// The manifest's state stays; what came after it is gone and the client has to know.
+void Recovery::lose(Model& model, const Status& why) {
+  PLEXRL_LOG(kError, "model %llu of tenant %llu: state lost: %s", number(model.id.value),
+             number(model.tenant.value), why.to_string().c_str());
+  if (const state::Manifest* manifest = parts_.state.manifest(model.id)) {
+    model.latest_version = manifest->position.version;
+  } else {
+    model.latest_version = 0;
+  }
+  model.lost = true;
+  Status stored = parts_.log.committed(model.id, parts_.log.last_result(model.id));
+  if (stored.ok()) stored = parts_.models.save(model);
+  if (!stored.ok()) PLEXRL_LOG(kError, "%s", stored.to_string().c_str());
+  const ModelId id = model.id;
+  parts_.service.drop_ops(id,
+                          error(Code::LOST, "the model's state is lost: %s", why.text().c_str()));
+  feed_waiting(id);
+}
+
+// ---- an engine's death
+// ------------------------------------------------------------------------------
+
+void Recovery::note_deaths(EngineId engine) {
+  for (const Model* const model : parts_.models.of_engine(engine)) {
+    for (Op* const op : parts_.ops.of_model(model->id)) {
+      if (op->state != OpState::kRunning) continue;
+      if (op->replay) {
+        ++replay_deaths_[{model->id, op->seq}];
+      } else {
+        ++op->deaths;
+      }
+    }
+  }
+}
+
+void Recovery::engine_lost(EngineId engine) {
+  note_deaths(engine);
+  parts_.dispatcher.engine_lost(engine);
+  std::vector<ModelId> models;
+  for (const Model* const model : parts_.models.of_engine(engine)) models.push_back(model->id);
+  for (const ModelId id : models)
+    if (parts_.models.find(id) != nullptr) recover(id);
+}
+
+}  // namespace plexrl::runtime
