@@ -268,6 +268,35 @@ TEST_F(ServerMemory, AFailedCommitLeavesTheModelUsable) {
   EXPECT_EQ(weight_of_next_step(3), FakeModelCode::kBaseWeight - 5);
 }
 
+// A commit makes one write per segment and one for the rest of its last chunk. Wherever it ends,
+// the epoch before is whole: that is what a manifest that did not flip points to.
+TEST_F(ServerMemory, WhereverACommitEndsTheEpochBeforeIsWhole) {
+  resume_fresh();
+  train(1, 5);
+  ASSERT_NE(engine_.ask(commit(10, 1)).AsEngineCommitted(), nullptr);
+  const auto epoch = [&] {
+    std::vector<float> all;
+    for (std::uint32_t segment : {0U, 1U, 2U, 4U}) {
+      const auto part = engine_.host_floats(10 + segment * Harness::kSegmentChunks);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all;
+  };
+  const auto before = epoch();
+  train(3, 9);
+  for (int write = 1; write <= 4; ++write) {
+    engine_.device().faults().copy_out = write;
+    EXPECT_EQ(failure_code(engine_.ask(commit(40, 2))), Code::IO);
+    EXPECT_EQ(epoch(), before);
+    engine_.device().faults().zero = write;
+    EXPECT_EQ(failure_code(engine_.ask(commit(40, 2))), Code::IO);
+    EXPECT_EQ(epoch(), before);
+  }
+  ASSERT_NE(engine_.ask(commit(40, 2)).AsEngineCommitted(), nullptr);
+  EXPECT_EQ(epoch(), before);
+  EXPECT_EQ(engine_.host_floats(40).front(), FakeModelCode::kBaseWeight - 14);
+}
+
 TEST_F(ServerMemory, ACommitWaitsForTheOpThatWritesAndTheNextOneForTheCommit) {
   resume_fresh();
   ASSERT_NE(engine_.ask(Harness::op(1, 1, Harness::forward_backward({5}), 1)).AsEngineOpDone(),

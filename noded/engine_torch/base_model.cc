@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/base_model.h"
+
+#include "engine_torch/activation_arena.h"
+
+namespace plexrl::worker {
+namespace {
+
+const char* mode_name(wire::TrainMode mode) { return wire::EnumNameTrainMode(mode); }
+
+std::unique_ptr<wire::SegmentSizeT> row_of(const model::SegmentBytes& size) {
+  auto row = std::make_unique<wire::SegmentSizeT>();
+  row->kind = size.kind;
+  row->bytes = size.bytes;
+  row->committed = size.committed;
+  return row;
+}
+
+}  // namespace
+
+BaseModel::BaseModel(const std::string& directory, wire::TrainMode mode)
+    : dir_(model::open_model_dir(directory)), mode_(mode) {
+  if (!dir_) return;
+  if (auto made = model::make_model_layout(dir_->config, wire::TrainMode::None, 0))
+    base_layout_ = std::make_shared<const model::ModelLayout>(std::move(*made));
+  else
+    dir_ = made.error();
+}
+
+Result<std::shared_ptr<const model::ModelLayout>> BaseModel::layout(wire::TrainMode mode,
+                                                                    std::uint32_t lora_rank) {
+  if (!dir_) return dir_.error();
+  if ((mode == wire::TrainMode::Full) != (mode_ == wire::TrainMode::Full))
+    return error(Code::INVALID_ARGUMENT, "an engine of mode %s has no models of mode %s",
+                 mode_name(mode_), mode_name(mode));
+  auto& known = layouts_[{mode, lora_rank}];
+  if (!known) {
+    PLEXRL_ASSIGN(auto made, model::make_model_layout(dir_->config, mode, lora_rank));
+    known = std::make_shared<const model::ModelLayout>(std::move(made));
+  }
+  return known;
+}
+
+Result<wire::EngineDescriptionT> BaseModel::describe(wire::TrainMode mode,
+                                                     std::uint32_t lora_rank) {
+  PLEXRL_ASSIGN(const auto of, layout(mode, lora_rank));
+  wire::EngineDescriptionT out;
+  for (const model::SegmentBytes& size : segments(*of)) out.segments.push_back(row_of(size));
+  out.vocab_size = static_cast<std::uint32_t>(dir_->config.vocab_size);
+  out.max_positions = static_cast<std::uint32_t>(dir_->config.max_positions);
+  out.parameters = of->full.parameters;
+  out.trainable_parameters = of->trainable.parameters;
+  out.tokenizer = dir_->tokenizer;
+  out.kv_bytes_per_position = model::kv_bytes_per_position(dir_->config);
+  return out;
+}
+
+std::vector<model::SegmentBytes> BaseModel::segments(const model::ModelLayout& layout) const {
+  return model::segment_sizes(layout);
+}
+
+Status BaseModel::load_base(std::span<float> weights) {
+  return model::load_base_weights(*dir_, base_layout_->full, weights);
+}
+
+// Adapters have no tensor that the standard deviation of the base's is for.
+Status BaseModel::initialise(const model::ModelLayout& layout, std::uint64_t seed,
+                             std::span<float> weights) {
+  model::initialise(layout.trainable, layout.config.layers, seed, 0.0, weights);
+  return {};
+}
+
+Result<std::unique_ptr<model::OpRun>> BaseModel::make_run(const model::OpEnv& env,
+                                                          const wire::OpArgsUnion& args) {
+  return model::make_op_run(env, args);
+}
+
+bool BaseModel::writes_committed_state(const wire::OpArgsUnion& args) const {
+  return model::writes_committed_state(args);
+}
+
+void BaseModel::wipe_activations() { model::ActivationArena::installed()->zero_used(); }
+
+std::uint64_t BaseModel::activation_bytes() const {
+  return model::ActivationArena::installed()->stats().used_bytes;
+}
+
+}  // namespace plexrl::worker

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Command line of plexrl-engine: serve a base for plexrld, or write a randomly initialised model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "engine_generated.h"
+
+namespace plexrl::worker {
+
+struct EngineOptions {
+  enum class Command : std::uint8_t { kServe, kInitModel, kHelp, kVersion };
+  Command command = Command::kServe;
+
+  std::uint64_t id = 0;
+  std::string base_dir;
+  std::string base_name;
+  wire::TrainMode mode = wire::TrainMode::None;
+  int threads = 1;
+  std::uint64_t activation_bytes = 0;
+
+  std::string init_dir;        // --init-model
+  std::string config_path;     // a config.json
+  std::string tokenizer_path;  // empty: characters of the built-in environments
+  std::uint64_t seed = 0;
+};
+
+// INVALID_ARGUMENT names the option.
+[[nodiscard]] Result<EngineOptions> parse_engine_options(int argc, char* const* argv);
+[[nodiscard]] const char* engine_usage() noexcept;
+
+}  // namespace plexrl::worker

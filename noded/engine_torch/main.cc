@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// plexrl-engine: runs the models of one base for plexrld. Started by plexrld; outlives it.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/log.h"
+#include "config.h"
+#include "engine_torch/activation_arena.h"
+#include "engine_torch/base_model.h"
+#include "engine_torch/blas_check.h"
+#include "engine_torch/engine_options.h"
+#include "engine_torch/engine_server.h"
+#include "engine_torch/model_config.h"
+
+namespace plexrl::worker {
+namespace {
+
+constexpr int kListenerFd = 3;
+// The characters of the built-in environments and of the examples.
+constexpr const char* kAlphabet = "0123456789+=>;ab?";
+
+Result<UniqueFd> take_listener() {
+  int listening = 0;
+  socklen_t size = sizeof listening;
+  if (::getsockopt(kListenerFd, SOL_SOCKET, SO_ACCEPTCONN, &listening, &size) != 0 ||
+      listening == 0)
+    return error(Code::INVALID_ARGUMENT,
+                 "descriptor 3 is not a listening socket; this program is started by plexrld");
+  ::fcntl(kListenerFd, F_SETFD, FD_CLOEXEC);
+  return UniqueFd(kListenerFd);
+}
+
+Result<std::string> read_text(const std::string& path) {
+  const std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || !text) return errno_error(Code::IO, errno, "read '%s'", path.c_str());
+  return text.str();
+}
+
+Result<std::string> tokenizer_text(const EngineOptions& options, std::string_view config_json) {
+  if (!options.tokenizer_path.empty()) return read_text(options.tokenizer_path);
+  PLEXRL_ASSIGN(const auto config, model::parse_model_config(config_json));
+  const nlohmann::json tokenizer = {
+      {"type", "char"}, {"alphabet", kAlphabet}, {"vocab_size", config.vocab_size}};
+  return tokenizer.dump();
+}
+
+Status init_model(const EngineOptions& options) {
+  PLEXRL_ASSIGN(const auto config, read_text(options.config_path));
+  PLEXRL_ASSIGN(const auto tokenizer, tokenizer_text(options, config));
+  if (::mkdir(options.init_dir.c_str(), 0755) != 0 && errno != EEXIST)
+    return errno_error(Code::IO, errno, "make directory '%s'", options.init_dir.c_str());
+  return model::init_model_dir(options.init_dir, config, tokenizer, options.seed);
+}
+
+Status serve(const EngineOptions& options) {
+  ::signal(SIGPIPE, SIG_IGN);
+  PLEXRL_ASSIGN(auto listener, take_listener());
+  if (const Status blas = check_blas(); !blas.ok())
+    PLEXRL_LOG(kWarning, "%s", blas.to_string().c_str());
+  PLEXRL_ASSIGN(auto arena, model::ActivationArena::create(options.activation_bytes));
+  PLEXRL_TRY(model::install_activation_arena(std::move(arena), options.threads));
+  BaseModel base(options.base_dir, options.mode);
+  EngineServer server({options.id, options.base_name, options.mode}, base, device::open_cpu_backend,
+                      std::move(listener));
+  return server.serve();
+}
+
+int report(const Status& status) {
+  if (status.ok()) return 0;
+  PLEXRL_LOG(kError, "%s", status.to_string().c_str());
+  return status.code() == Code::INVALID_ARGUMENT ? 2 : 1;
+}
+
+int run(int argc, char** argv) {
+  set_log_name("plexrl-engine");
+  const auto options = parse_engine_options(argc, argv);
+  if (!options) {
+    report(options.error());
+    std::fputs(engine_usage(), stderr);
+    return 2;
+  }
+  switch (options->command) {
+    case EngineOptions::Command::kHelp:
+      return std::fputs(engine_usage(), stdout) < 0 ? 1 : 0;
+    case EngineOptions::Command::kVersion:
+      return std::puts("plexrl-engine " PACKAGE_VERSION) < 0;
+    case EngineOptions::Command::kInitModel:
+      return report(init_model(*options));
+    case EngineOptions::Command::kServe:
+      break;
+  }
+  return report(serve(*options));
+}
+
+}  // namespace
+}  // namespace plexrl::worker
+
+int main(int argc, char** argv) { return plexrl::worker::run(argc, argv); }
