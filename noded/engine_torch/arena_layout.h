@@ -22,7 +22,7 @@
 
 namespace plexrl::model {
 
-// LoRA alpha, whatever the rank; scale = alpha / rank (Tinker's convention, facts of its API).
+// LoRA alpha, whatever the rank; scale = alpha / rank (Tinker's convention).
 inline constexpr double kLoraAlpha = 32.0;
 inline constexpr std::uint32_t kMaxLoraRank = 256;
 
@@ -43,6 +43,10 @@ struct TensorSlot {
   TensorInit init = TensorInit::kZeros;
   [[nodiscard]] std::uint64_t elements() const noexcept {
     return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(cols);
+  }
+  [[nodiscard]] std::vector<std::int64_t> shape() const {
+    if (vector) return {cols};
+    return {rows, cols};
   }
 };
 

@@ -16,15 +16,10 @@ constexpr const char* kPrefixM = "plexrl.adam_m.";
 constexpr const char* kPrefixV = "plexrl.adam_v.";
 constexpr const char* kStep = "plexrl.step";
 
-std::vector<std::int64_t> shape_of(const TensorSlot& slot) {
-  if (slot.vector) return {slot.cols};
-  return {slot.rows, slot.cols};
-}
-
 void add_arena(const ArenaLayout& layout, const char* prefix, std::span<const float> arena,
                std::vector<TensorToWrite>* out) {
   for (const TensorSlot& slot : layout.slots)
-    out->push_back({prefix + slot.name, DType::kF32, shape_of(slot), arena.data() + slot.offset,
+    out->push_back({prefix + slot.name, DType::kF32, slot.shape(), arena.data() + slot.offset,
                     slot.elements() * sizeof(float)});
 }
 
@@ -50,7 +45,7 @@ Status check_metadata(const SafetensorsFile& file, const ModelLayout& layout) {
 
 Status check_arena(const SafetensorsFile& file, const ArenaLayout& layout, const char* prefix) {
   for (const TensorSlot& slot : layout.slots)
-    PLEXRL_TRY(file.check(prefix + slot.name, shape_of(slot)));
+    PLEXRL_TRY(file.check(prefix + slot.name, slot.shape()));
   return {};
 }
 
@@ -69,7 +64,7 @@ Status read_arena(const SafetensorsFile& file, const ArenaLayout& layout, const 
                   std::span<float> arena) {
   std::fill(arena.begin(), arena.end(), 0.0F);
   for (const TensorSlot& slot : layout.slots)
-    PLEXRL_TRY(file.read_f32(prefix + slot.name, shape_of(slot),
+    PLEXRL_TRY(file.read_f32(prefix + slot.name, slot.shape(),
                              arena.subspan(slot.offset, slot.elements())));
   return {};
 }

@@ -28,6 +28,11 @@ struct Row {
   wire::FinishReason finish = wire::FinishReason::Length;
 };
 
+// The last token of a prompt: token `index` of a chunk.
+struct PromptEnd {
+  std::size_t index = 0, prompt = 0;
+};
+
 Status check_prompts(const ModelConfig& config, const wire::GenerateArgsT& args) {
   for (std::size_t p = 0; p < args.prompts.size(); ++p) {
     const std::string what = "generate: prompts[" + std::to_string(p) + "]";
@@ -96,8 +101,8 @@ class GenerateOp final : public OpRun {
   [[nodiscard]] Status draw(const float* logits, std::span<const std::size_t> rows);
   void append(Row& row, const SampledToken& sampled);
   void share_prompt_cache(std::size_t prompt);
-  [[nodiscard]] std::vector<TokenAt> next_prompt_tokens();
-  [[nodiscard]] Status finish_prompts(const float* hidden, std::span<const TokenAt> tokens);
+  [[nodiscard]] std::vector<TokenAt> next_prompt_tokens(std::vector<PromptEnd>* ends);
+  [[nodiscard]] Status start_rows(const float* hidden, std::size_t prompt);
 
   const ModelState* state_;
   std::uint64_t version_;
@@ -111,7 +116,6 @@ class GenerateOp final : public OpRun {
   Decoder decoder_;
   std::size_t prompt_at_ = 0;  // prefill cursor
   std::size_t token_at_ = 0;
-  std::size_t prompts_done_ = 0;
   std::uint64_t tokens_done_ = 0;
   std::vector<SamplingScratch> sampling_;  // one per thread
 };
@@ -158,45 +162,38 @@ Result<bool> GenerateOp::advance() {
 }
 
 // The next tokens of the prompts, up to a chunk; each prompt is computed in its first row.
-std::vector<TokenAt> GenerateOp::next_prompt_tokens() {
+std::vector<TokenAt> GenerateOp::next_prompt_tokens(std::vector<PromptEnd>* ends) {
   std::vector<TokenAt> tokens;
   while (prompt_at_ < prompts_.size() && tokens.size() < Decoder::kChunk) {
     const std::vector<std::int32_t>& prompt = prompts_[prompt_at_];
     tokens.push_back(
         {prompt[token_at_], static_cast<std::int32_t>(token_at_), rows_[prompt_at_ * samples_].kv});
     if (++token_at_ < prompt.size()) continue;
+    ends->push_back({tokens.size() - 1, prompt_at_++});
     token_at_ = 0;
-    ++prompt_at_;
   }
   return tokens;
 }
 
 Status GenerateOp::prefill() {
-  const std::vector<TokenAt> tokens = next_prompt_tokens();
+  std::vector<PromptEnd> ends;
+  const std::vector<TokenAt> tokens = next_prompt_tokens(&ends);
   const float* hidden = decoder_.forward(tokens);
   tokens_done_ += tokens.size();
-  return finish_prompts(hidden, tokens);
+  const std::int64_t width = decoder_.config().hidden_size;
+  for (const PromptEnd& end : ends)
+    PLEXRL_TRY(start_rows(hidden + static_cast<std::int64_t>(end.index) * width, end.prompt));
+  return {};
 }
 
-// Samples the first token of every prompt whose last token is in this chunk. `hidden` is compacted
-// in place, each prompt's state once per sample.
-Status GenerateOp::finish_prompts(const float* hidden, std::span<const TokenAt> tokens) {
-  const std::int64_t width = decoder_.config().hidden_size;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const std::size_t last =
-        prompts_done_ < prompts_.size() ? prompts_[prompts_done_].size() - 1 : 0;
-    if (prompts_done_ == prompts_.size() ||
-        tokens[i].row.data != rows_[prompts_done_ * samples_].kv.data ||
-        tokens[i].position != static_cast<std::int32_t>(last))
-      continue;
-    share_prompt_cache(prompts_done_);
-    PLEXRL_ASSIGN(const Scratch logits, Scratch::make(decoder_.config().vocab_size));
-    decoder_.logits(hidden + static_cast<std::int64_t>(i) * width, 1, logits.data());
-    for (std::size_t s = 0; s < samples_; ++s) {
-      const std::size_t row = prompts_done_ * samples_ + s;
-      PLEXRL_TRY(draw(logits.data(), {&row, 1}));
-    }
-    ++prompts_done_;
+// Samples the first token of every row of a prompt from the state of the prompt's last token.
+Status GenerateOp::start_rows(const float* hidden, std::size_t prompt) {
+  share_prompt_cache(prompt);
+  PLEXRL_ASSIGN(const Scratch logits, Scratch::make(decoder_.config().vocab_size));
+  decoder_.logits(hidden, 1, logits.data());
+  for (std::size_t s = 0; s < samples_; ++s) {
+    const std::size_t row = prompt * samples_ + s;
+    PLEXRL_TRY(draw(logits.data(), {&row, 1}));
   }
   return {};
 }

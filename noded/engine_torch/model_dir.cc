@@ -28,11 +28,6 @@ constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kTokenizer = "plexrl_tokenizer.json";
 
-std::vector<std::int64_t> shape_of(const TensorSlot& slot) {
-  if (slot.vector) return {slot.cols};
-  return {slot.rows, slot.cols};
-}
-
 Result<UniqueFd> open_file(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (fd) return fd;
@@ -130,7 +125,7 @@ Status write_weights(const std::string& path, const ArenaLayout& layout,
   PLEXRL_ASSIGN(const UniqueFd fd, create_file(path));
   std::vector<TensorToWrite> tensors;
   for (const TensorSlot& slot : layout.slots)
-    tensors.push_back({slot.name, DType::kF32, shape_of(slot), weights.data() + slot.offset,
+    tensors.push_back({slot.name, DType::kF32, slot.shape(), weights.data() + slot.offset,
                        slot.elements() * sizeof(float)});
   return write_safetensors(fd.get(), tensors, {{"format", "pt"}}).status();
 }
@@ -158,13 +153,13 @@ Status load_base_weights(const ModelDir& dir, const ArenaLayout& full, std::span
   if (!files.has_value()) return files.error().within(dir.path);
   for (const TensorSlot& slot : full.slots) {
     PLEXRL_ASSIGN(const SafetensorsFile* file, files->file_of(slot.name));
-    PLEXRL_TRY(file->check(slot.name, shape_of(slot)).within(dir.path));
+    PLEXRL_TRY(file->check(slot.name, slot.shape()).within(dir.path));
   }
   std::fill(weights.begin(), weights.end(), 0.0F);
   for (const TensorSlot& slot : full.slots) {
     PLEXRL_ASSIGN(const SafetensorsFile* file, files->file_of(slot.name));
     PLEXRL_TRY(
-        file->read_f32(slot.name, shape_of(slot), weights.subspan(slot.offset, slot.elements()))
+        file->read_f32(slot.name, slot.shape(), weights.subspan(slot.offset, slot.elements()))
             .within(dir.path));
   }
   return {};

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <new>
 
+#include "engine_torch/compute_threads.h"
+
 namespace plexrl::model {
 
 using wire::TrainMode;
@@ -48,6 +50,7 @@ Decoder make_version_decoder(const ModelState& state, std::uint64_t version,
 }
 
 Result<bool> guarded(const char* op, const std::function<Result<bool>()>& body) {
+  apply_compute_threads();
   try {
     return body();
   } catch (const std::bad_alloc&) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_torch/op_run.h"
 
+#include "engine_torch/compute_threads.h"
 #include "engine_torch/op_factories.h"
 
 namespace plexrl::model {
@@ -8,6 +9,7 @@ namespace plexrl::model {
 Result<std::unique_ptr<OpRun>> make_op_run(const OpEnv& env, const wire::OpArgsUnion& args) {
   PLEXRL_CHECK(env.state != nullptr && env.state->layout != nullptr, "an op needs a model");
   PLEXRL_TRY(check_memory(*env.state));
+  apply_compute_threads();
   switch (args.type) {
     case wire::OpArgs::GenerateArgs:
       return make_generate(env, *args.AsGenerateArgs());

@@ -18,6 +18,17 @@ class OptimStepOp final : public OpRun {
 
   // The norm is checked before anything is written.
   Result<bool> step() override {
+    return guarded("optim_step", [this] { return update(); });
+  }
+  wire::OpValueUnion take_result() override {
+    wire::OpValueUnion value;
+    value.Set(wire::OptimStepResultT(result_));
+    return value;
+  }
+  [[nodiscard]] std::uint64_t tokens_done() const noexcept override { return 0; }
+
+ private:
+  Result<bool> update() {
     ModelMemory& memory = state_->memory;
     result_.grad_norm = std::sqrt(sum_of_squares(memory.gradients));
     if (!std::isfinite(result_.grad_norm))
@@ -35,14 +46,7 @@ class OptimStepOp final : public OpRun {
     result_.step = ++state_->step;
     return true;
   }
-  wire::OpValueUnion take_result() override {
-    wire::OpValueUnion value;
-    value.Set(wire::OptimStepResultT(result_));
-    return value;
-  }
-  [[nodiscard]] std::uint64_t tokens_done() const noexcept override { return 0; }
 
- private:
   ModelState* state_;
   wire::OptimStepArgsT args_;
   wire::OptimStepResultT result_;

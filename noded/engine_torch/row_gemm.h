@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix product whose rows do not know of each other: the bits of a row of y depend on that row of
 // x and on w only, by construction, for every number of rows and threads. BLAS does not give that:
-// OpenBLAS picks other kernels by the product of the three sizes (see doc/adr/0001-row-gemm.md), so
+// OpenBLAS picks other kernels by the product of the three sizes (see doc/adr/0004-row-gemm.md), so
 // padding to some number of rows does not help narrow matrices.
 #pragma once
 

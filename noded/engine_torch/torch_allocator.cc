@@ -3,10 +3,11 @@
 #include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <omp.h>
+#include <dlfcn.h>
 #include <torch/version.h>
 
 #include "engine_torch/activation_arena.h"
+#include "engine_torch/compute_threads.h"
 
 namespace plexrl::model {
 namespace {
@@ -41,10 +42,22 @@ Status install_activation_arena(std::unique_ptr<ActivationArena> arena, int thre
   ActivationArena::set_installed(std::move(arena));
   static TorchAllocator allocator;
   c10::SetCPUAllocator(&allocator, /*priority=*/100);
-  omp_set_num_threads(threads);
-  at::set_num_threads(threads);  // OpenBLAS (openmp) follows
-  at::set_num_interop_threads(1);
+  set_compute_threads(threads);
+  apply_compute_threads();
+  try {
+    at::set_num_threads(threads);
+    at::set_num_interop_threads(1);
+  } catch (const std::exception& e) {  // they were fixed by earlier work in this process
+    return error(Code::INTERNAL, "LibTorch's threads: %s", e.what());
+  }
   return {};
+}
+
+// libtorch works with any libblas.so.3; the reference one is 5 to 14 times slower (measured).
+bool fast_blas_loaded() noexcept {
+  return ::dlsym(RTLD_DEFAULT, "openblas_get_config") != nullptr ||
+         ::dlsym(RTLD_DEFAULT, "mkl_get_version") != nullptr ||
+         ::dlsym(RTLD_DEFAULT, "MKL_Get_Version") != nullptr;
 }
 
 }  // namespace plexrl::model

@@ -10,13 +10,8 @@ namespace {
 
 constexpr double kMasked = -1e30;  // finite: a row that is all masked gives no NaN
 
-std::vector<std::int64_t> shape_of(const TensorSlot& slot) {
-  if (slot.vector) return {slot.cols};
-  return {slot.rows, slot.cols};
-}
-
 at::Tensor view_of(const float* arena, const TensorSlot& slot) {
-  return at::from_blob(const_cast<float*>(arena) + slot.offset, shape_of(slot), at::kFloat);
+  return at::from_blob(const_cast<float*>(arena) + slot.offset, slot.shape(), at::kFloat);
 }
 
 // Hands out the views in the layout's order.

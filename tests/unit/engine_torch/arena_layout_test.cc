@@ -30,7 +30,7 @@ TEST(ArenaLayout, FullModelHasTheKnownParameterCount) {
   const auto layout = make_model_layout(demo(), wire::TrainMode::Full, 0);
   ASSERT_TRUE(layout);
   expect_sound(layout->trainable);
-  EXPECT_EQ(layout->trainable.parameters, 594816U);  // 0.595M, facts 13.1
+  EXPECT_EQ(layout->trainable.parameters, 594816U);  // counted by hand
   EXPECT_EQ(layout->full.slots.front().name, "model.embed_tokens.weight");
   EXPECT_EQ(layout->full.slots.back().name, "model.norm.weight");
 }
@@ -49,7 +49,7 @@ TEST(ArenaLayout, AdapterHasAandBForSevenTargets) {
   EXPECT_EQ(layout->trainable.slots.size(), 3U * 7 * 2);
   EXPECT_EQ(layout->trainable.slots[0].name,
             "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight");
-  EXPECT_EQ(layout->trainable.parameters, 58368U);  // 0.058M, facts 13.4
+  EXPECT_EQ(layout->trainable.parameters, 58368U);  // counted by hand
   EXPECT_FLOAT_EQ(layout->lora_scale(), 4.0F);
 }
 

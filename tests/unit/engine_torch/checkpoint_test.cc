@@ -137,6 +137,36 @@ TEST(Safetensors, DeeplyNestedHeaderIsRefusedNotFatal) {
       Code::CORRUPT);
 }
 
+// A valid file with bytes changed at random: an error or a file whose every tensor can be read.
+TEST(Safetensors, RandomDamageIsNeverFatal) {
+  const std::vector<float> values(16, 1.0F);
+  const TensorToWrite tensors[] = {{"first", DType::kF32, {2, 4}, values.data(), 32},
+                                   {"second", DType::kBF16, {3}, values.data(), 6}};
+  const UniqueFd fd = memory_file();
+  const auto size = write_safetensors(fd.get(), tensors, {{"format", "pt"}});
+  ASSERT_TRUE(size);
+  std::string good(*size, '\0');
+  ASSERT_EQ(::pread(fd.get(), good.data(), good.size(), 0), static_cast<ssize_t>(good.size()));
+  std::mt19937 random(17);
+  int opened = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::string bad = good;
+    for (int i = 0; i < 1 + round % 4; ++i)
+      bad[random() % bad.size()] = "0123456789[]{}\":,FBx \xff"[random() % 23];
+    ASSERT_EQ(::pwrite(fd.get(), bad.data(), bad.size(), 0), static_cast<ssize_t>(bad.size()));
+    const auto file = SafetensorsFile::open(fd.get());
+    if (!file) continue;
+    ++opened;
+    for (const auto& [name, tensor] : file->tensors()) {
+      ASSERT_LE(tensor.begin + tensor.bytes, good.size());
+      if (tensor.dtype == DType::kU64) continue;
+      std::vector<float> out(tensor.bytes / dtype_bytes(tensor.dtype));
+      EXPECT_TRUE(file->read_f32(name, tensor.shape, out).ok());
+    }
+  }
+  EXPECT_GT(opened, 100);
+}
+
 TEST(Safetensors, FileThatShrinksIsAnError) {
   const std::vector<float> values(1000);
   const TensorToWrite tensors[] = {{"a", DType::kF32, {1000}, values.data(), 4000}};

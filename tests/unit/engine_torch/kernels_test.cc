@@ -97,7 +97,7 @@ TEST(Kernels, LogSoftmaxSlopeIsTheDerivative) {
   EXPECT_LT(largest(y, x.grad()), 1e-6F);
 }
 
-// Facts 5.8: own decode attention against ATen, with grouped query heads and a strided cache.
+// Own decode attention against ATen, with grouped query heads and a strided cache.
 TEST(Kernels, AttentionAgreesWithAten) {
   const AttentionShape shape{6, 2, 20, 40};
   const std::int64_t length = 29;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
+#include "engine_torch/compute_threads.h"
 #include "engine_torch/counter_rng.h"
 #include "engine_torch/sampling.h"
 #include "engine_torch/train_decoder.h"
@@ -56,7 +58,7 @@ std::vector<std::vector<std::int32_t>> some_prompts(std::size_t count, std::int6
   return prompts;
 }
 
-// Facts 5.8: decode with the KV cache against the full forward; here through an adapter, too.
+// Decode with the KV cache against the full forward; here through an adapter, too.
 TEST(Logprobs, AgreeWithTheTrainingForward) {
   for (const TrainMode mode : {TrainMode::Full, TrainMode::Lora}) {
     HeldModel model(layout_of(demo_config(), mode, mode == TrainMode::Lora ? 5 : 0));
@@ -131,6 +133,21 @@ TEST(Logprobs, RowInvariantInAnyCompany) {
   const auto reversed = logprobs(model, rows, 1);
   for (std::size_t r = 0; r < rows.size(); ++r)
     ASSERT_EQ(reversed[r], together[rows.size() - 1 - r]);
+}
+
+TEST(Generate, ThreadsDoNotChangeTheBits) {
+  HeldModel model(layout_of(demo_config(), TrainMode::Lora, 8));
+  model.shake(0.05);
+  model.publish(1);
+  const auto prompts = some_prompts(64, 32);
+  const auto one = generate(model, generate_args(prompts, 2, 8, 1));
+  set_compute_threads(2);
+  const auto two = generate(model, generate_args(prompts, 2, 8, 1));
+  set_compute_threads(1);
+  for (std::size_t r = 0; r < one.sequences.size(); ++r) {
+    EXPECT_EQ(one.sequences[r]->tokens, two.sequences[r]->tokens);
+    EXPECT_EQ(one.sequences[r]->logprobs, two.sequences[r]->logprobs);
+  }
 }
 
 TEST(Generate, YieldAndOtherWorkBetweenStepsChangeNothing) {

@@ -172,10 +172,11 @@ TEST(ForwardBackward, MetricsByHand) {
       loss -= std::min(r * a, std::clamp(r, 0.8, 1.2) * a);
     }
   EXPECT_EQ(result.token_count, count);
+  const auto n = static_cast<double>(count);
   EXPECT_NEAR(result.loss_sum, loss, 1e-5);
-  EXPECT_NEAR(result.ratio_mean, ratio / count, 1e-6);
-  EXPECT_NEAR(result.logprob_drop_mean, drop / count, 1e-6);
-  EXPECT_NEAR(result.clip_fraction, clipped / count, 1e-6);
+  EXPECT_NEAR(result.ratio_mean, ratio / n, 1e-6);
+  EXPECT_NEAR(result.logprob_drop_mean, drop / n, 1e-6);
+  EXPECT_NEAR(result.clip_fraction, clipped / n, 1e-6);
   EXPECT_GT(clipped, 0);
 }
 
@@ -349,7 +350,7 @@ TEST(OptimStep, BadArgumentsAndMissingGradients) {
   EXPECT_EQ(model.weights.copy(), weights);
 }
 
-TEST(Training, SupervisedLearnsToReverse) {
+TEST(Training, SupervisedLearnsToCopy) {
   for (const TrainMode mode : {TrainMode::Full, TrainMode::Lora}) {
     ModelConfig config = tiny_config();
     HeldModel model(layout_of(config, mode, mode == TrainMode::Lora ? 8 : 0));
