@@ -72,6 +72,11 @@ AC_DEFUN([PLEXRL_SANITIZERS], [
     [SANITIZER_FLAGS="-fsanitize=$enable_sanitizer -fno-omit-frame-pointer -fno-sanitize-recover=all"])
   AC_ARG_ENABLE([fuzzing], [AS_HELP_STRING([--enable-fuzzing], [build the libFuzzer targets (needs CXX=clang++)])], [], [enable_fuzzing=no])
   AM_CONDITIONAL([FUZZING], [test "$enable_fuzzing" = yes])
+  AS_IF([test "$enable_fuzzing" = yes], [
+    plexrl_save="$CXXFLAGS"; CXXFLAGS="$CXXFLAGS -fsanitize=fuzzer-no-link"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM()], [], [AC_MSG_ERROR([--enable-fuzzing needs clang: configure with CXX=clang++ CC=clang])])
+    CXXFLAGS="$plexrl_save"
+    SANITIZER_FLAGS="$SANITIZER_FLAGS -fsanitize=fuzzer-no-link"])
   AC_SUBST([SANITIZER_FLAGS])
 ])
 

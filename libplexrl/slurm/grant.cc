@@ -90,7 +90,7 @@ Result<Grant> parse_grant(std::string_view text) {
   PLEXRL_TRY(take_number(&rest, "share", 100, &share));
   PLEXRL_TRY(take_number(&rest, "mem", kMaxMib, &grant.host_memory_mib));
   PLEXRL_ASSIGN(grant.train_mode, take(&rest, "mode"));
-  PLEXRL_TRY(take_number(&rest, "rank", 1024, &rank));
+  PLEXRL_TRY(take_number(&rest, "rank", 256, &rank));
   PLEXRL_TRY(take_number(&rest, "slowdown", 1000000, &slowdown));
   PLEXRL_ASSIGN(const std::string_view models, take(&rest, "models"));
   PLEXRL_TRY(take_models(models, &grant.models));

@@ -4,31 +4,40 @@
 namespace plexrl::slurm {
 namespace {
 
-std::uint64_t training_bytes(std::uint64_t parameters, std::uint64_t bytes_per_parameter,
-                             std::uint64_t chunk) {
-  const auto chunks = [&](std::uint64_t bytes) { return (bytes + chunk - 1) / chunk * chunk; };
-  const std::uint64_t weights = bytes_per_parameter == 4 ? 4 : bytes_per_parameter + 4;
-  const std::uint64_t committed = chunks(weights * parameters) + 2 * chunks(4 * parameters) +
-                                  chunks(bytes_per_parameter * parameters);
-  return 2 * committed + chunks(4 * parameters);
-}
+constexpr std::uint64_t kTensorAlign = 64;
+constexpr std::uint64_t kArenaAlign = 1024;
 
-}  // namespace
+std::uint64_t round_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
 
-std::uint64_t adapter_parameters(const config::ModelEntry& model, std::uint32_t rank) {
+std::uint64_t adapter_elements(const config::ModelEntry& model, std::uint64_t rank) {
   const std::uint64_t h = model.hidden_size;
   const std::uint64_t q = model.attention_size != 0 ? model.attention_size : h;
   const std::uint64_t k = model.kv_size != 0 ? model.kv_size : q;
   const std::uint64_t i = model.intermediate_size;
-  return rank * std::uint64_t{model.layers} * (2 * (h + q) + 2 * (h + k) + 3 * (h + i));
+  const auto side = [&](std::uint64_t size) { return round_up(rank * size, kTensorAlign); };
+  const std::uint64_t layer =
+      2 * (side(h) + side(q)) + 2 * (side(h) + side(k)) + 3 * (side(h) + side(i));
+  return model.layers * layer;
+}
+
+std::uint64_t full_elements(const config::ModelEntry& model) {
+  return model.parameters + kTensorAlign * (9ULL * model.layers + 3);
+}
+
+}  // namespace
+
+std::uint64_t arena_elements(const config::ModelEntry& model, const std::string& train_mode,
+                             std::uint32_t rank) {
+  if (train_mode == "full") return round_up(full_elements(model), kArenaAlign);
+  if (train_mode == "lora") return round_up(adapter_elements(model, rank), kArenaAlign);
+  return 0;
 }
 
 std::uint64_t model_host_bytes(const config::ModelEntry& model, const std::string& train_mode,
                                std::uint32_t rank, std::uint64_t chunk_bytes) {
-  if (train_mode == "full")
-    return training_bytes(model.parameters, model.bytes_per_parameter, chunk_bytes);
-  if (train_mode == "lora") return training_bytes(adapter_parameters(model, rank), 4, chunk_bytes);
-  return 0;
+  const std::uint64_t arena =
+      round_up(sizeof(float) * arena_elements(model, train_mode, rank), chunk_bytes);
+  return 2 * 4 * arena + arena;
 }
 
 }  // namespace plexrl::slurm

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host memory of a grant: never less than what StateManager::add_model reserves for the same model.
 //
-// P = parameters, b = bytes_per_parameter (4, or 2 with float32 masters), R = round up to a chunk.
+// The engine keeps a model's training state in five float32 arenas of E elements each: weights, m,
+// v, sampler weights, gradients (arena_layout.h of the engine; also for bases in bfloat16). With R
+// = round up to a chunk:
+//   full, lora:  2 * 4 R(4 E) + R(4 E)
+//          the first four are committed, so they exist twice (state and shadow copy of the next
+//          commit); the gradients once, parked inside an accumulation.
 //   none:  0
-//   full:  2 * (R(w P) + R(4 P) + R(4 P) + R(b P)) + R(4 P)      w = 4 for b = 4, else 6
-//          the committed segments weights, m, v and sampler weights, twice (state and shadow copy
-//          of the next commit), and the gradients once, parked inside an accumulation.
-//   lora:  the same with A for P, in float32 (w = b = 4), where A counts an adapter of rank r on
-//   the
-//          seven matrices of each layer, each of r * (inputs + outputs) parameters:
-//          A = r * layers * (2 (h + q) + 2 (h + k) + 3 (h + i))
-//          h = hidden_size, q = attention_size, k = kv_size, i = intermediate_size; query and
-//          output: h+q, key and value: h+k, gate, up and down: h+i.
-// The pool's kv_host_mib comes on top once per job. Without bias: the adapters have none.
+// Every tensor starts at a multiple of 64 elements, an arena has a multiple of 1024:
+//   full:  E = P + 64 * (9 layers + 3), rounded up to 1024; at most nine tensors in a layer, and
+//          embedding, final norm and head; an upper bound
+//   lora:  E = sum over the seven matrices [out, in] of each layer of r * in and out * r, each
+//          rounded up to 64, all to 1024; query and output: [q, h], [h, q]; key and value: [k, h];
+//          gate and up: [i, h]; down: [h, i]
+// P = parameters, r = rank, h = hidden_size, q = attention_size, k = kv_size, i =
+// intermediate_size. The pool's kv_host_mib comes on top once per job.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +24,9 @@
 
 namespace plexrl::slurm {
 
-[[nodiscard]] std::uint64_t adapter_parameters(const config::ModelEntry& model, std::uint32_t rank);
+// Elements of one arena, gaps included; 0 for mode none.
+[[nodiscard]] std::uint64_t arena_elements(const config::ModelEntry& model,
+                                           const std::string& train_mode, std::uint32_t rank);
 // Of one model of a job, in whole chunks. `train_mode` is lora, full or none.
 [[nodiscard]] std::uint64_t model_host_bytes(const config::ModelEntry& model,
                                              const std::string& train_mode, std::uint32_t rank,

@@ -18,6 +18,7 @@ constexpr OptionRow kTable[kOptionCount] = {
 };
 
 constexpr std::size_t kMaxModels = 8;
+constexpr std::uint32_t kMaxRank = 256;  // of the engine
 constexpr std::size_t kMaxValue = 1024;
 
 // Not longer than a message should be, and without what would upset a terminal.
@@ -80,8 +81,8 @@ Result<TrainOption> parse_train(std::string_view value) {
   if (value == "lora" || value == "full" || value == "none") return TrainOption{std::string(value)};
   if (value.substr(0, 5) == "lora:") {
     const auto rank = whole(value.substr(5));
-    if (rank && *rank >= 1 && *rank <= 1024) return TrainOption{"lora", *rank};
-    return refuse(Option::kTrain, value, "the rank is a number from 1 to 1024, such as lora:16");
+    if (rank && *rank >= 1 && *rank <= kMaxRank) return TrainOption{"lora", *rank};
+    return refuse(Option::kTrain, value, "the rank is a number from 1 to 256, such as lora:16");
   }
   return refuse(Option::kTrain, value, "write lora, lora:RANK, full or none");
 }

@@ -39,7 +39,7 @@ const Key<PoolEntry> kPool[] = {
     {"activation_memory_mib", &PoolEntry::activation_memory_mib, Form::kNumber, true, 1, kMaxMib,
      nullptr, "Part of the device memory that holds activations, in MiB."},
     {"device", &PoolEntry::device, Form::kWord, false, 0, 0, "cpu", "Device backend of the nodes."},
-    {"max_lora_rank", &PoolEntry::max_lora_rank, Form::kNumber, false, 1, 1024, nullptr,
+    {"max_lora_rank", &PoolEntry::max_lora_rank, Form::kNumber, false, 1, 256, nullptr,
      "Largest rank of a LoRA adapter."},
     {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "round-robin fifo",
      "Order in which jobs get the device group."},
@@ -64,7 +64,7 @@ const Key<ModelEntry> kModel[] = {
     {"kv_size", &ModelEntry::kv_size, Form::kNumber, false, 0, 1U << 20, nullptr,
      "Key/value heads times head size; 0 means as attention_size."},
     {"bytes_per_parameter", &ModelEntry::bytes_per_parameter, Form::kNumber, false, 2, 4, nullptr,
-     "4 for float32, 2 for bfloat16 with float32 masters."},
+     "Of the files: 4 for float32, 2 for bfloat16. Training state is kept in float32."},
 };
 
 const Key<DaemonEntry> kDaemon[] = {

@@ -19,10 +19,10 @@ struct ModelEntry {
   std::uint64_t parameters = 0;
   std::uint32_t hidden_size = 0;
   std::uint32_t layers = 0;
-  std::uint32_t intermediate_size = 0;  // with hidden_size and layers: size of an adapter
-  std::uint32_t attention_size = 0;     // heads x head size; 0: as hidden_size
-  std::uint32_t kv_size = 0;            // key/value heads x head size; 0: as attention_size
-  std::uint32_t bytes_per_parameter = 4;
+  std::uint32_t intermediate_size = 0;    // with hidden_size and layers: size of an adapter
+  std::uint32_t attention_size = 0;       // heads x head size; 0: as hidden_size
+  std::uint32_t kv_size = 0;              // key/value heads x head size; 0: as attention_size
+  std::uint32_t bytes_per_parameter = 4;  // of the files; training state is float32
 };
 
 struct PoolEntry {

@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "cli/bounded_command.h"
 #include "cli/output.h"
-#include "cli/train/bounded_command.h"
 
 namespace plexrl::cli {
 namespace {

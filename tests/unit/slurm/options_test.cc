@@ -17,10 +17,10 @@ TEST(Options, AcceptsGoodValues) {
     Option option;
     const char* value;
   } cases[] = {
-      {Option::kPool, "rl-1.x_y"}, {Option::kModel, "a"},         {Option::kModel, "a,b-2,c.d"},
-      {Option::kTrain, "lora"},    {Option::kTrain, "lora:1024"}, {Option::kTrain, "full"},
-      {Option::kTrain, "none"},    {Option::kShare, "25"},        {Option::kShare, "100"},
-      {Option::kSlowdown, "1"},    {Option::kSlowdown, "1.35"},   {Option::kSlowdown, "100"},
+      {Option::kPool, "rl-1.x_y"}, {Option::kModel, "a"},        {Option::kModel, "a,b-2,c.d"},
+      {Option::kTrain, "lora"},    {Option::kTrain, "lora:256"}, {Option::kTrain, "full"},
+      {Option::kTrain, "none"},    {Option::kShare, "25"},       {Option::kShare, "100"},
+      {Option::kSlowdown, "1"},    {Option::kSlowdown, "1.35"},  {Option::kSlowdown, "100"},
       {Option::kEnv, "none"}};
   for (const auto& c : cases) EXPECT_EQ(check_option(c.option, c.value).to_string(), "OK");
 }
@@ -44,7 +44,7 @@ TEST(Options, RefusesBadValuesWithAdvice) {
       {Option::kTrain, "LORA", "write lora"},
       {Option::kTrain, "lora:", "the rank is a number"},
       {Option::kTrain, "lora:0", "the rank is a number"},
-      {Option::kTrain, "lora:1025", "the rank is a number"},
+      {Option::kTrain, "lora:257", "the rank is a number"},
       {Option::kTrain, "lora:8x", "the rank is a number"},
       {Option::kTrain, "full:8", "write lora"},
       {Option::kShare, "", "write 25, 50 or 100"},

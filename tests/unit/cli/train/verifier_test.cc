@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "cli/train/bounded_command.h"
+#include "cli/bounded_command.h"
 
 namespace plexrl::cli {
 namespace {

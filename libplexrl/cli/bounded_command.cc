@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cli/train/bounded_command.h"
+#include "cli/bounded_command.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/config_command.h"
+
+#include "cli/output.h"
+#include "config/config_text.h"
+#include "config/machine.h"
+#include "config/site_config.h"
+#include "config/slurm_text.h"
+
+namespace plexrl::cli {
+namespace {
+
+struct ConfigOptions {
+  std::string file;
+  std::string plugin_dir = PLEXRL_SLURM_PLUGIN_DIR;
+  bool accounting = false;
+  bool json = false;
+
+  [[nodiscard]] std::string path() const {
+    return file.empty() ? config::default_config_path() : file;
+  }
+};
+
+// A file that is named may still be in somebody's home; the one in force must be trustworthy.
+Result<config::SiteConfig> load(const ConfigOptions& options) {
+  return config::load_site_config(options.path(), options.file.empty());
+}
+
+Status run_check(const ConfigOptions& options) {
+  const auto site = load(options);
+  if (options.json)
+    print_json({{"file", options.path()},
+                {"ok", site.has_value()},
+                {"errors", site.has_value() ? "" : site.error().text()}});
+  else if (site.has_value())
+    print_text(options.path() + ": ok\n");
+  return site.status();
+}
+
+Status run_dump(const ConfigOptions& options) {
+  PLEXRL_ASSIGN(const auto site, load(options));
+  print_text(options.json ? config::dump_json(site) : config::dump_yaml(site));
+  return {};
+}
+
+Status run_slurm(const ConfigOptions& options) {
+  PLEXRL_ASSIGN(const auto site, load(options));
+  PLEXRL_ASSIGN(const auto machine, config::detect_machine());
+  config::SlurmTextOptions text_options{options.path(), options.plugin_dir, options.accounting};
+  PLEXRL_ASSIGN(const std::string text, config::slurm_text(site, machine, text_options));
+  if (options.json)
+    print_json({{"text", text}});
+  else
+    print_text(text);
+  return {};
+}
+
+using RunConfig = Status (*)(const ConfigOptions& options);
+
+CLI::App* add_part(CLI::App& group, Run& chosen, const char* name, const char* summary,
+                   std::shared_ptr<ConfigOptions> options, RunConfig run) {
+  auto* command = group.add_subcommand(name, summary);
+  command->add_option("FILE", options->file,
+                      "site file; default: $PLEXRL_CONFIG, then /etc/plexrl/plexrl.yaml");
+  add_json_option(*command, options->json);
+  on_chosen(*command, chosen, std::move(options), run);
+  return command;
+}
+
+}  // namespace
+
+void add_config(CLI::App& app, Run& chosen) {
+  auto* group = app.add_subcommand("config", "check and print the site file");
+  group->require_subcommand(1);
+  add_part(*group, chosen, "check", "report all mistakes of a site file",
+           std::make_shared<ConfigOptions>(), run_check);
+  add_part(*group, chosen, "dump", "print it with every default written out",
+           std::make_shared<ConfigOptions>(), run_dump);
+  auto options = std::make_shared<ConfigOptions>();
+  auto* slurm =
+      add_part(*group, chosen, "slurm", "print the lines that Slurm needs, for nodes like this one",
+               options, run_slurm);
+  slurm->add_option("--plugin-dir", options->plugin_dir, "where the plugins are installed")
+      ->capture_default_str();
+  slurm->add_flag("--accounting", options->accounting, "slurmdbd is used: print the TRES lines");
+}
+
+}  // namespace plexrl::cli

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/report_command.h"
+
+#include "cli/document.h"
+#include "cli/output.h"
+#include "cli/service_target.h"
+
+namespace plexrl::cli {
+namespace {
+
+struct ReportOptions {
+  ServiceTarget target;
+  std::uint32_t job_id = 0;
+  bool json = false;
+};
+
+Status run_report(const ReportOptions& options) {
+  PLEXRL_ASSIGN(const auto document, ask(options.target, wire::QueryKind::Report, options.job_id));
+  if (options.json)
+    print_json(document);
+  else
+    print_text(render_report(document));
+  return {};
+}
+
+std::string models_table(const nlohmann::json& document) {
+  Table table({"MODEL", "NAME", "BASE", "MODE", "RANK", "STEP", "VERSION", "RESIDENT", "STATE"});
+  for (const auto& model : items(document, "models"))
+    table.add({cell(model, "model"), cell(model, "name"), cell(model, "base"), cell(model, "mode"),
+               cell(model, "lora_rank"), cell(model, "step"), cell(model, "latest_version"),
+               cell(model, "resident"), cell(model, "state")});
+  return table.to_text();
+}
+
+std::string ops_table(const nlohmann::json& document) {
+  Table table({"OPERATION", "COUNT", "FAILED", "TOKENS", "RAN", "QUEUED"});
+  for (const auto& [kind, op] : member(document, "ops_by_kind").items())
+    table.add({kind, cell(op, "count"), cell(op, "failed"), cell(op, "tokens"),
+               cell_seconds(op, "run_s"), cell_seconds(op, "queued_s")});
+  return table.to_text();
+}
+
+}  // namespace
+
+std::string render_report(const nlohmann::json& document) {
+  Table times({"JOB", "USER", "STATE", "WALL", "DEVICE", "SWITCHES", "WAITED", "SLOWDOWN",
+               "COMMITS", "STALLED", "REPLAYED"});
+  times.add({cell(document, "job_id"), cell(document, "user"), cell(document, "state"),
+             cell_seconds(document, "wall_s"), cell_seconds(document, "device_s"),
+             cell_seconds(document, "switch_s"), cell_seconds(document, "wait_others_s"),
+             cell_fixed(document, "slowdown_estimate", 2), cell(document, "commits"),
+             cell_seconds(document, "commit_stall_s"), cell(document, "replayed_ops")});
+  return times.to_text() + "\n" + models_table(document) + "\n" + ops_table(document);
+}
+
+void add_report(CLI::App& app, Run& chosen) {
+  auto* command = app.add_subcommand("report", "show what a job did and how long it waited");
+  auto options = std::make_shared<ReportOptions>();
+  command->add_option("JOB", options->job_id, "Slurm job id")
+      ->required()
+      ->check(CLI::Range(1U, 4'294'967'294U));
+  add_service_options(*command, options->target);
+  add_json_option(*command, options->json);
+  on_chosen(*command, chosen, options, run_report);
+}
+
+}  // namespace plexrl::cli

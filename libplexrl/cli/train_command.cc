@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/train_command.h"
+
+#include <csignal>
+
+#include "cli/output.h"
+#include "cli/train/controller.h"
+#include "cli/train/file_io.h"
+#include "cli/train/plexrl_service.h"
+
+namespace plexrl::cli {
+namespace {
+
+struct TrainCommandOptions {
+  TrainOptions train;
+  bool json = false;
+};
+
+std::atomic<bool> stop_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "it is set in a signal handler");
+
+void request_stop(int) { stop_requested = true; }
+
+// The first signal ends the run after the step in progress, a second one at once. No SA_RESTART, so
+// that the wait for tools ends early.
+void install_signal_handlers() {
+  struct sigaction action = {};
+  action.sa_handler = request_stop;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);
+  for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+}
+
+Status check(const TrainOptions& options) {
+  if (options.minibatches > options.prompts * options.samples)
+    return error(Code::INVALID_ARGUMENT,
+                 "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
+                 options.prompts, options.samples);
+  if (options.resume && options.checkpoint.empty())
+    return error(Code::INVALID_ARGUMENT, "--resume needs --checkpoint FILE");
+  return {};
+}
+
+Status run_train(const TrainCommandOptions& command) {
+  const TrainOptions& options = command.train;
+  PLEXRL_TRY(check(options));
+  PLEXRL_ASSIGN(const auto environment, make_environment(options));
+  PLEXRL_ASSIGN(TrainLog log, TrainLog::open(options.log, options.resume));
+  install_signal_handlers();
+  PLEXRL_ASSIGN(const auto service, connect_service(options));
+  Controller controller(options, *service, *environment, log, system_clock(), stop_requested);
+  PLEXRL_ASSIGN(const nlohmann::json summary, controller.run());
+  if (!options.summary.empty())
+    PLEXRL_TRY(write_atomically(options.summary, summary.dump(2) + "\n"));
+  if (command.json) print_json(summary);
+  return {};
+}
+
+void add_model_options(CLI::App& command, TrainOptions& options) {
+  command.add_option("--env", options.environment, "sort, add or jsonl:FILE")
+      ->capture_default_str();
+  command.add_option("--model-name", options.model_name, "the job's name for its model")
+      ->capture_default_str();
+  command.add_option("--base", options.base, "base model; default: the first of the grant");
+  command.add_option("--train", options.train_mode, "lora or full; default: the grant's")
+      ->check(CLI::IsMember({"lora", "full"}));
+  command.add_option("--rank", options.lora_rank, "LoRA rank; default: the grant's");
+  command.add_option("--seed", options.seed, "seed of everything that is random")
+      ->capture_default_str();
+}
+
+void add_grpo_options(CLI::App& command, TrainOptions& options) {
+  command.add_option("--steps", options.steps, "GRPO steps")
+      ->check(CLI::Range(0U, 1'000'000U))
+      ->capture_default_str();
+  command.add_option("--prompts", options.prompts, "prompts per step")
+      ->check(CLI::Range(1U, 65'536U))
+      ->capture_default_str();
+  command.add_option("--samples", options.samples, "samples per prompt")
+      ->check(CLI::Range(1U, 1024U))
+      ->capture_default_str();
+  command.add_option("--minibatches", options.minibatches, "optimizer steps per step")
+      ->check(CLI::Range(1U, 1024U))
+      ->capture_default_str();
+  command.add_option("--lr", options.learning_rate, "learning rate; default: 2e-4 full, 5e-4 lora")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--warmup", options.warmup_updates, "optimizer steps of linear warm-up")
+      ->capture_default_str();
+  command.add_option("--temperature", options.temperature, "of sampling")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--grad-clip", options.grad_clip_norm, "global gradient norm; 0: none")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command.add_option("--max-new-tokens", options.max_new_tokens,
+                     "longest answer; default: the environment's");
+  command
+      .add_option("--tool-latency", options.tool_latency_s,
+                  "seconds of simulated waiting for tools in each step")
+      ->check(CLI::Range(0.0, 86'400.0));
+}
+
+void add_sft_options(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--sft-steps", options.sft_steps, "steps of supervised warm start before GRPO")
+      ->check(CLI::Range(0U, 1'000'000U))
+      ->capture_default_str();
+  command
+      .add_option("--sft-target", options.sft_target, "end the warm start at this held-out reward")
+      ->check(CLI::Range(0.0, 1.0));
+  command.add_option("--sft-batch", options.sft_batch, "problems per warm-start step")
+      ->check(CLI::Range(1U, 65'536U))
+      ->capture_default_str();
+  command.add_option("--sft-lr", options.sft_learning_rate, "learning rate of the warm start")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--sft-warmup", options.sft_warmup_updates, "its steps of linear warm-up")
+      ->capture_default_str();
+}
+
+void add_check_options(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--eval-every", options.eval_every,
+                  "held-out evaluation every so many steps; 0: at the end")
+      ->capture_default_str();
+  command.add_option("--eval-prompts", options.eval_prompts, "held-out prompts; 0: no evaluation")
+      ->check(CLI::Range(0U, 65'536U))
+      ->capture_default_str();
+  command.add_option("--verifier", options.verifier, "command that checks an answer of jsonl:FILE");
+  command.add_option("--verifier-timeout", options.verifier_timeout_s, "seconds for one answer")
+      ->check(CLI::Range(0.001, 86'400.0))
+      ->capture_default_str();
+  command.add_option("--verifier-jobs", options.verifier_jobs, "answers checked at a time")
+      ->check(CLI::Range(1U, 256U))
+      ->capture_default_str();
+  command
+      .add_option("--stop", options.stop_text, "the character that ends an answer of jsonl:FILE")
+      ->capture_default_str();
+}
+
+void add_file_options(CLI::App& command, TrainOptions& options) {
+  const std::map<std::string, SaveFormat> formats = {{"checkpoint", SaveFormat::kCheckpoint},
+                                                     {"weights", SaveFormat::kWeights}};
+  command.add_option("--log", options.log, "write one JSON line per step to this file");
+  command.add_option("--summary", options.summary, "write the summary to this file");
+  command.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");
+  command.add_option("--checkpoint-every", options.checkpoint_every, "steps between checkpoints")
+      ->capture_default_str();
+  command.add_flag("--resume", options.resume, "go on from the checkpoint when there is one");
+  auto* save = command.add_option("--save", options.save, "write the final model to this file");
+  command.add_option("--format", options.save_format, "of --save: checkpoint or weights")
+      ->transform(CLI::CheckedTransformer(formats))
+      ->needs(save);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Run& chosen) {
+  auto* command = app.add_subcommand("train", "train a model by GRPO on verifiable rewards");
+  auto options = std::make_shared<TrainCommandOptions>();
+  add_model_options(*command, options->train);
+  add_grpo_options(*command, options->train);
+  add_sft_options(*command, options->train);
+  add_check_options(*command, options->train);
+  add_file_options(*command, options->train);
+  add_json_option(*command, options->json);
+  on_chosen(*command, chosen, options, run_train);
+}
+
+}  // namespace plexrl::cli

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/fake_model.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace plexrl::engine {
+namespace {
+
+using wire::SegmentKind;
+constexpr SegmentKind kTrained[] = {SegmentKind::Weights, SegmentKind::AdamM, SegmentKind::AdamV};
+
+// The fake has no memory cap that would bound an answer.
+constexpr std::uint64_t kMaxRows = 4096;
+constexpr std::uint32_t kMaxNewTokens = 4096;
+
+std::uint64_t number(SegmentKind kind) { return static_cast<std::uint64_t>(kind); }
+
+// A training op's input as one number: its bytes as they are sent.
+std::uint64_t input_of(const wire::OpArgsUnion& args) {
+  flatbuffers::FlatBufferBuilder builder;
+  (void)args.Pack(builder);
+  std::uint64_t value = builder.GetSize();
+  const std::uint8_t* const bytes = builder.GetCurrentBufferPointer();
+  for (flatbuffers::uoffset_t i = 0; i < builder.GetSize(); ++i) value = fake_mix(value, bytes[i]);
+  return value;
+}
+
+// In [-8, 0), exact in float.
+float logprob_of(std::uint64_t mixed) { return -static_cast<float>(1 + mixed % 1024) / 128.0f; }
+
+template <class Value>
+wire::OpValueUnion value_of(Value value) {
+  wire::OpValueUnion result;
+  result.Set(std::move(value));
+  return result;
+}
+
+Status cannot(const char* what) {
+  return error(Code::UNSUPPORTED, "the fake engine has no model, so it cannot %s", what);
+}
+
+}  // namespace
+
+FakeWords FakeMaths::words(const FakeModel& model, SegmentKind kind) const {
+  const FakeSegment& segment = model.segments.at(kind);
+  return {device_, segment.device, segment.bytes};
+}
+
+std::uint64_t FakeMaths::digest(const FakeModel& model, SegmentKind kind) const {
+  const FakeWords all = words(model, kind);
+  std::uint64_t value = number(kind);
+  for (std::uint64_t i = 0; i < all.size(); ++i) value = fake_mix(value, all.at(i));
+  return value;
+}
+
+void FakeMaths::initialise(const FakeModel& model, SegmentKind kind) const {
+  const bool random = kind == SegmentKind::Weights || kind == SegmentKind::Base;
+  const FakeWords all = words(model, kind);
+  for (std::uint64_t i = 0; i < all.size(); ++i) all.at(i) = random ? fake_mix(model.seed, i) : 0;
+}
+
+void FakeMaths::fill_kv(const FakeModel& model, std::uint64_t op) const {
+  if (!model.segments.contains(SegmentKind::Kv)) return;
+  const FakeWords all = words(model, SegmentKind::Kv);
+  for (std::uint64_t i = 0; i < all.size(); ++i) all.at(i) = fake_mix(op, i);
+}
+
+Status FakeMaths::check_kv(const FakeModel& model, std::uint64_t op) const {
+  if (!model.segments.contains(SegmentKind::Kv)) return {};
+  const FakeWords all = words(model, SegmentKind::Kv);
+  for (std::uint64_t i = 0; i < all.size(); ++i)
+    if (all.at(i) != fake_mix(op, i))
+      return error(Code::INTERNAL, "op %llu: word %llu of its KV has changed",
+                   static_cast<unsigned long long>(op), static_cast<unsigned long long>(i));
+  return {};
+}
+
+Result<wire::OpValueUnion> FakeMaths::run(FakeModel& model, const wire::EngineRunOpT& op) const {
+  if (const auto* args = op.args.AsGenerateArgs()) return generate(model, *args);
+  if (const auto* args = op.args.AsLogprobsArgs()) return logprobs(model, *args);
+  if (op.seq > 0 && op.seq <= model.applied_seq)
+    return error(Code::PROTOCOL, "training op %llu was applied before",
+                 static_cast<unsigned long long>(op.seq));
+  if (!model.segments.contains(SegmentKind::Gradients))
+    return error(Code::UNSUPPORTED, "the model is not trained");
+  Result<wire::OpValueUnion> result = cannot("load");
+  if (const auto* args = op.args.AsForwardBackwardArgs())
+    result = forward_backward(model, *args, input_of(op.args));
+  if (op.args.AsOptimStepArgs() != nullptr) result = optim_step(model, input_of(op.args));
+  if (const auto* args = op.args.AsSaveArgs()) result = publish(model, *args, op.version_out);
+  if (!result) return result;
+  model.applied_seq = std::max(model.applied_seq, op.seq);
+  if (!model.gradients_pending) model.committed_seq = model.applied_seq;
+  return result;
+}
+
+Result<std::uint64_t> FakeMaths::sampled_state(const FakeModel& model,
+                                               std::uint64_t version) const {
+  if (version == 0) return std::uint64_t{0};
+  if (version == model.version && model.segments.contains(SegmentKind::SamplerWeights))
+    return digest(model, SegmentKind::SamplerWeights);
+  return error(Code::NOT_FOUND, "version %llu is not here, the newest is %llu",
+               static_cast<unsigned long long>(version),
+               static_cast<unsigned long long>(model.version));
+}
+
+Result<wire::OpValueUnion> FakeMaths::generate(const FakeModel& model,
+                                               const wire::GenerateArgsT& args) const {
+  PLEXRL_ASSIGN(const std::uint64_t state, sampled_state(model, args.version));
+  wire::GenerateResultT result;
+  result.version = args.version;
+  const std::uint64_t rows = args.prompts.size() * args.samples_per_prompt;
+  if (args.max_new_tokens > kMaxNewTokens || rows > kMaxRows)
+    return error(Code::TOO_LARGE, "%llu rows of %u new tokens, at most %llu of %u",
+                 static_cast<unsigned long long>(rows), args.max_new_tokens,
+                 static_cast<unsigned long long>(kMaxRows), kMaxNewTokens);
+  for (std::uint64_t row = 0; row < rows; ++row)
+    result.sequences.push_back(std::make_unique<wire::SequenceT>(sequence(args, state, row)));
+  return value_of(std::move(result));
+}
+
+wire::SequenceT FakeMaths::sequence(const wire::GenerateArgsT& args, std::uint64_t state,
+                                    std::uint64_t row) const {
+  wire::SequenceT sequence;
+  sequence.finish = wire::FinishReason::Length;
+  for (std::uint64_t position = 0; position < args.max_new_tokens; ++position) {
+    const std::uint64_t mixed = fake_mix(args.seed ^ state, row, position);
+    const auto token = static_cast<std::int32_t>(mixed % vocab_size_);
+    sequence.tokens.push_back(token);
+    sequence.logprobs.push_back(logprob_of(mixed >> 32));
+    const auto& stops = args.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), token) == stops.end()) continue;
+    sequence.finish = wire::FinishReason::Stop;
+    break;
+  }
+  return sequence;
+}
+
+Result<wire::OpValueUnion> FakeMaths::logprobs(const FakeModel& model,
+                                               const wire::LogprobsArgsT& args) const {
+  PLEXRL_ASSIGN(const std::uint64_t state, sampled_state(model, args.version));
+  wire::LogprobsResultT result;
+  for (const auto& sequence : args.sequences) {
+    auto row = std::make_unique<wire::FloatRowT>();
+    for (std::size_t i = 1; i < sequence->tokens.size(); ++i)
+      row->values.push_back(
+          logprob_of(fake_mix(state, i, static_cast<std::uint64_t>(sequence->tokens[i]))));
+    result.rows.push_back(std::move(row));
+  }
+  return value_of(std::move(result));
+}
+
+Result<wire::OpValueUnion> FakeMaths::forward_backward(FakeModel& model,
+                                                       const wire::ForwardBackwardArgsT& args,
+                                                       std::uint64_t input) const {
+  const std::uint64_t weights = digest(model, SegmentKind::Weights);
+  wire::ForwardBackwardResultT result;
+  result.ratio_mean = 1;
+  for (const auto& datum : args.data) {
+    auto row = std::make_unique<wire::FloatRowT>();
+    for (const std::int32_t target : datum->target_tokens)
+      row->values.push_back(
+          logprob_of(fake_mix(weights, row->values.size(), static_cast<std::uint64_t>(target))));
+    for (const float value : row->values) result.loss_sum -= static_cast<double>(value);
+    result.token_count += row->values.size();
+    result.logprobs.push_back(std::move(row));
+  }
+  if (!args.forward_only) {
+    const FakeWords gradients = words(model, SegmentKind::Gradients);
+    for (std::uint64_t i = 0; i < gradients.size(); ++i)
+      gradients.at(i) += fake_mix(input ^ weights, i);
+    model.gradients_pending = true;
+  }
+  return value_of(std::move(result));
+}
+
+Result<wire::OpValueUnion> FakeMaths::optim_step(FakeModel& model, std::uint64_t input) const {
+  if (!model.gradients_pending)
+    return error(Code::INVALID_ARGUMENT, "optim_step without forward_backward");
+  const FakeWords gradients = words(model, SegmentKind::Gradients);
+  for (const SegmentKind kind : kTrained) {
+    const FakeWords all = words(model, kind);
+    for (std::uint64_t i = 0; i < all.size(); ++i)
+      all.at(i) = fake_mix(all.at(i), gradients.at(i % gradients.size()), input + number(kind));
+  }
+  for (std::uint64_t i = 0; i < gradients.size(); ++i) gradients.at(i) = 0;
+  model.gradients_pending = false;
+  wire::OptimStepResultT result;
+  result.step = ++model.step;
+  result.grad_norm = 1;
+  return value_of(std::move(result));
+}
+
+Result<wire::OpValueUnion> FakeMaths::publish(FakeModel& model, const wire::SaveArgsT& args,
+                                              std::uint64_t version) const {
+  if (args.target != wire::SaveTarget::Sampler) return cannot("write files");
+  const FakeWords from = words(model, SegmentKind::Weights);
+  const FakeWords to = words(model, SegmentKind::SamplerWeights);
+  for (std::uint64_t i = 0; i < to.size(); ++i) to.at(i) = from.at(i % from.size());
+  model.version = version;
+  wire::SaveResultT result;
+  result.version = version;
+  result.step = model.step;
+  result.bytes = model.segments.at(SegmentKind::SamplerWeights).bytes;
+  return value_of(std::move(result));
+}
+
+}  // namespace plexrl::engine

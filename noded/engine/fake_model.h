@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// FakeModel: one model of the fake engine and the arithmetic on its segments. Everything that the
+// next op depends on lies in chunks or in `position`, so a wrong byte after a move shows in later
+// results.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "engine/fake_memory.h"
+#include "engine_generated.h"
+
+namespace plexrl::engine {
+
+struct FakeSegment {
+  std::uint64_t bytes = 0;
+  FakeChunks device;
+};
+
+struct FakeModel {
+  wire::TrainMode mode = wire::TrainMode::None;
+  std::uint32_t lora_rank = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t step = 0;
+  std::uint64_t version = 0;
+  std::uint64_t applied_seq = 0;
+  std::uint64_t committed_seq = 0;  // the last after which no gradients were pending
+  bool gradients_pending = false;
+  std::map<wire::SegmentKind, FakeSegment> segments;  // KV of a yielded generate too
+};
+
+class FakeMaths {
+ public:
+  FakeMaths(const FakePool& device, std::uint32_t vocab_size)
+      : device_(device), vocab_size_(vocab_size) {}
+
+  // What a segment holds that is not copied in.
+  void initialise(const FakeModel& model, wire::SegmentKind kind) const;
+  // Applies a training op, or computes a sampling one. Failures have changed nothing.
+  [[nodiscard]] Result<wire::OpValueUnion> run(FakeModel& model,
+                                               const wire::EngineRunOpT& op) const;
+  // KV is a pattern of the op: written when the op begins, compared when it ends.
+  void fill_kv(const FakeModel& model, std::uint64_t op) const;
+  [[nodiscard]] Status check_kv(const FakeModel& model, std::uint64_t op) const;
+
+ private:
+  [[nodiscard]] FakeWords words(const FakeModel& model, wire::SegmentKind kind) const;
+  [[nodiscard]] std::uint64_t digest(const FakeModel& model, wire::SegmentKind kind) const;
+  [[nodiscard]] Result<std::uint64_t> sampled_state(const FakeModel& model,
+                                                    std::uint64_t version) const;
+  [[nodiscard]] Result<wire::OpValueUnion> generate(const FakeModel& model,
+                                                    const wire::GenerateArgsT& args) const;
+  [[nodiscard]] wire::SequenceT sequence(const wire::GenerateArgsT& args, std::uint64_t state,
+                                         std::uint64_t row) const;
+  [[nodiscard]] Result<wire::OpValueUnion> logprobs(const FakeModel& model,
+                                                    const wire::LogprobsArgsT& args) const;
+  [[nodiscard]] Result<wire::OpValueUnion> forward_backward(FakeModel& model,
+                                                            const wire::ForwardBackwardArgsT& args,
+                                                            std::uint64_t input) const;
+  [[nodiscard]] Result<wire::OpValueUnion> optim_step(FakeModel& model, std::uint64_t input) const;
+  [[nodiscard]] Result<wire::OpValueUnion> publish(FakeModel& model, const wire::SaveArgsT& args,
+                                                   std::uint64_t version) const;
+
+  const FakePool& device_;
+  std::uint32_t vocab_size_;
+};
+
+}  // namespace plexrl::engine

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the fuzz targets do with one input; the same functions replay the corpus in a unit test.
+// They abort when a parser breaks its promise, and are otherwise silent.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace plexrl::fuzz {
+
+// The bytes as a peer would write them into a Channel.
+void fuzz_frame(std::span<const std::uint8_t> bytes);
+// The bytes as the payload of a frame of the client protocol.
+void fuzz_message(std::span<const std::uint8_t> bytes);
+// The same for the engine protocol.
+void fuzz_engine_message(std::span<const std::uint8_t> bytes);
+
+}  // namespace plexrl::fuzz
