@@ -62,10 +62,9 @@ std::string Table::to_text() const {
   std::string text;
   for (const auto& row : rows_) {
     std::string line;
-    for (std::size_t c = 0; c < columns; ++c)
-      line.append(padded(row[c], width[c], right[c])).append("  ");
+    for (std::size_t c = 0; c < columns; ++c) line += padded(row[c], width[c], right[c]) + "  ";
     line.erase(line.find_last_not_of(' ') + 1);
-    text.append(line).append("\n");
+    text += line + "\n";
   }
   return text;
 }

@@ -33,8 +33,8 @@ void Dispatcher::post(core::Event event) {
     events_.pop_front();
     const TimePoint now = parts_.clock.now();
     parts_.accounting.advance(now);
-    if (parts_.record) parts_.record(next, now);
     const core::Actions actions = parts_.scheduler.step(next, now);
+    if (parts_.record) parts_.record(next, now, actions);
     wakeup_ = actions.wakeup;
     carry_out(actions);
   }
@@ -208,7 +208,7 @@ void Dispatcher::remove_model(ModelId model) {
     const Model* const row = parts_.models.find(model);
     return row != nullptr && (row->resident || mover_.moving(model));
   }();
-  if (!asked) forgotten(model, true);
+  if (!asked) removed(model);
 }
 
 void Dispatcher::engine_up(EngineId engine) { post(core::EngineUp{engine}); }
@@ -243,7 +243,7 @@ void Dispatcher::engine_lost(EngineId engine) {
   }
   const std::set<ModelId> removing = removing_;
   for (const ModelId model : lost)
-    if (removing.count(model) != 0) forgotten(model, true);
+    if (removing.count(model) != 0) removed(model);
 }
 
 void Dispatcher::resumed(ModelId model) {
@@ -258,7 +258,7 @@ void Dispatcher::resume_failed(ModelId model, const Status& why) {
   parts_.accounting.move_ended();
   PLEXRL_LOG(kWarning, "model %llu: resume: %s", number(model), why.to_string().c_str());
   post(core::MoveFailed{model, true});
-  if (removing_.count(model) != 0) return forgotten(model, true);
+  if (removing_.count(model) != 0) return removed(model);
   if (++resume_failures_[model] < kMaxResumeFailures) return;
   resume_failures_.erase(model);
   parts_.listener.model_unusable(model, why);
@@ -289,24 +289,22 @@ void Dispatcher::restart_generate(ModelId model) {
 }
 
 void Dispatcher::rolled_back(ModelId model) {
-  std::vector<OpId> fed;
-  for (const Op* const op : parts_.ops.of_model(model))
-    if (op->fed()) fed.push_back(op->id);
-  for (const OpId id : fed)
-    if (Op* const op = parts_.ops.find(id)) withdraw(*op);
   if (Model* const row = parts_.models.find(model))
     if (const auto* manifest = parts_.state.manifest(model)) row->position = manifest->position;
   parts_.listener.model_rolled_back(model);
 }
 
-// engine_died, and models that were not on the device: the scheduler does not wait for an answer.
-void Dispatcher::forgotten(ModelId model, bool gone_already) {
+// Also when the engine died meanwhile: its memory is free either way.
+void Dispatcher::forgotten(ModelId model) {
+  parts_.accounting.advance(parts_.clock.now());
+  parts_.accounting.move_ended();
+  post(core::ModelParked{model});
+  removed(model);
+}
+
+void Dispatcher::removed(ModelId model) {
   if (removing_.erase(model) == 0) return;
   resume_failures_.erase(model);
-  if (!gone_already) {
-    parts_.accounting.move_ended();
-    post(core::ModelParked{model});
-  }
   parts_.listener.model_gone(model);
 }
 

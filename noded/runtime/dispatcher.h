@@ -28,7 +28,7 @@ class DispatchListener {
   virtual void commit_ended(ModelId model, const Status& why) = 0;
   // It could not be made resident several times in a row.
   virtual void model_unusable(ModelId model, const Status& why) = 0;
-  // Its state is that of its manifest again; its ops are withdrawn (state kHeld).
+  // Its state is that of its manifest again; nothing of it runs.
   virtual void model_rolled_back(ModelId model) = 0;
   virtual void model_gone(ModelId model) = 0;  // after remove_model
 };
@@ -45,7 +45,7 @@ class OpFiles {
 
 class Dispatcher final : public MoveListener {
  public:
-  using Recorder = std::function<void(const core::Event&, TimePoint)>;
+  using Recorder = std::function<void(const core::Event&, TimePoint, const core::Actions&)>;
   struct Parts {
     const Clock& clock;
     core::Scheduler& scheduler;
@@ -98,7 +98,7 @@ class Dispatcher final : public MoveListener {
   void parked(ModelId model) override;
   void park_failed(ModelId model, const Status& why) override;
   void rolled_back(ModelId model) override;
-  void forgotten(ModelId model, bool engine_died) override;
+  void forgotten(ModelId model) override;
   void committed(ModelId model, const state::Position& position, Duration stall) override;
   void commit_ended(ModelId model, const Status& why) override;
 
@@ -113,6 +113,7 @@ class Dispatcher final : public MoveListener {
   void end_op(Op& op, Result<wire::EngineOpDoneT> result);
   void drop_in_engine(const Op& op);
   void restart_generate(ModelId model);
+  void removed(ModelId model);
   void escalate(TimePoint now);
 
   Parts parts_;

@@ -48,7 +48,10 @@ void EngineSupervisor::stop(EngineId engine) {
   Slot* const slot = find(engine);
   if (slot == nullptr) return;
   slot->engine->stop(kQuitGrace);
+  const TimePoint until = clock_.now() + kQuitGrace;
+  retired_.push_back({std::move(slot->engine), until});
   slots_.erase(engine);
+  wake_(until);
 }
 
 std::size_t EngineSupervisor::pending() const {
@@ -219,7 +222,9 @@ TimePoint EngineSupervisor::tick_slot(EngineId engine, Slot& slot, TimePoint now
 }
 
 TimePoint EngineSupervisor::tick(TimePoint now) {
+  std::erase_if(retired_, [&](const Retired& one) { return now >= one.until; });
   TimePoint next;
+  for (const Retired& one : retired_) next = earlier(next, one.until);
   std::vector<EngineId> ids;
   for (const auto& [id, slot] : slots_) ids.push_back(id);
   for (const EngineId id : ids)

@@ -114,6 +114,12 @@ class EngineSupervisor final : public engine::EngineListener {
   EngineWatcher& watcher_;
   std::function<void(TimePoint)> wake_;
   std::map<EngineId, Slot> slots_;
+  // Stopped engines; they are destroyed from tick(), as a stop may come from one's own callback.
+  struct Retired {
+    std::unique_ptr<engine::Engine> engine;
+    TimePoint until;
+  };
+  std::vector<Retired> retired_;
   const Pools* pools_ = nullptr;  // set by settle()
 };
 

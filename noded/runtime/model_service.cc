@@ -47,6 +47,8 @@ void ModelService::create(TenantId tenant_id, wire::CreateModelT request, ModelH
   PLEXRL_CHECK(tenant != nullptr, "a session's tenant exists");
   if (const Status status = check(*tenant, request); !status.ok()) return done(status);
   if (const Model* const same = parts_.models.find(tenant_id, request.name)) {
+    if (same->removing)
+      return done(error(Code::BUSY, "model '%s' is being removed", same->name.c_str()));
     const bool agrees = same->base == request.base && same->mode == request.mode &&
                         same->lora_rank == request.lora_rank;
     if (agrees) return done(info(*same));
@@ -254,7 +256,7 @@ void ModelService::release_engine(EngineId engine) {
 
 Status ModelService::remove(TenantId tenant, ModelId id) {
   const Model* const model = parts_.models.find(id);
-  if (model == nullptr || model->tenant != tenant)
+  if (model == nullptr || model->tenant != tenant || model->removing)
     return error(Code::NOT_FOUND, "this job has no model %llu",
                  static_cast<unsigned long long>(id.value));
   drop(id);
@@ -262,6 +264,7 @@ Status ModelService::remove(TenantId tenant, ModelId id) {
 }
 
 void ModelService::drop(ModelId model) {
+  parts_.models.find(model)->removing = true;
   parts_.service.drop_ops(model, error(Code::CANCELLED, "the model was removed"));
   parts_.dispatcher.remove_model(model);
 }

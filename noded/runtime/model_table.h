@@ -57,6 +57,7 @@ struct Model {
   state::Position position;          // as of the last applied op
   std::uint64_t latest_version = 0;  // newest published
   bool lost = false;                 // the next call gets LOST once
+  bool removing = false;             // takes no ops any more; not durable
   bool resident = false;             // not durable
 };
 

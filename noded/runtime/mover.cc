@@ -131,7 +131,7 @@ void Mover::forget(ModelId model) {
                                reply.error().to_string().c_str());
                   kv_.erase(model);
                   state_.remove_model(model);
-                  listener_.forgotten(model, died);
+                  listener_.forgotten(model);
                 });
 }
 

@@ -24,8 +24,8 @@ class MoveListener {
   virtual void park_failed(ModelId model, const Status& why) = 0;
   // Parked at an older manifest, because the new one could not be stored.
   virtual void rolled_back(ModelId model) = 0;
-  // The engine and the state manager hold nothing of it any more. `engine_died`: because of that.
-  virtual void forgotten(ModelId model, bool engine_died) = 0;
+  // The engine and the state manager hold nothing of it any more.
+  virtual void forgotten(ModelId model) = 0;
   // The manifest holds everything up to position.applied_seq. Also after a suspend that flipped it.
   virtual void committed(ModelId model, const state::Position& position, Duration stall) = 0;
   // No commit is under way any more and none was made.

@@ -27,6 +27,14 @@ state::PoolSizes sizes_of(const config::SiteConfig& config, const config::PoolEn
   return sizes;
 }
 
+core::SchedulerConfig scheduling_of(const config::PoolEntry& pool, const state::PoolSizes& sizes) {
+  core::SchedulerConfig scheduling;
+  scheduling.device_capacity_bytes = sizes.chunk_bytes * sizes.device_chunks;
+  scheduling.policy = pool.policy;
+  scheduling.quantum = Duration{static_cast<std::int64_t>(pool.quantum_ms) * kMillisecond.ns};
+  return scheduling;
+}
+
 bool same(const state::PoolSizes& a, const state::PoolSizes& b) {
   return a.chunk_bytes == b.chunk_bytes && a.device_chunks == b.device_chunks &&
          a.host_chunks == b.host_chunks;
@@ -60,9 +68,13 @@ NodeRuntime::Live::Live(NodeRuntime& node, std::unique_ptr<state::StateManager> 
     : state(std::move(manager)),
       scheduler(std::move(core)),
       results(node.seams_.clock, *node.ops_, node.log_, node.accounting_),
-      service({node.models_, *node.ops_, node.log_, node.flows_, results, node.accounting_}),
+      service({node.models_, *node.ops_, node.log_, node.flows_, results, node.accounting_,
+               node.sizes_.chunk_bytes}),
       dispatcher({node.seams_.clock, *scheduler, node.engines_, node.models_, *state, *node.ops_,
-                  node.accounting_, node.files_, service, node.seams_.record,
+                  node.accounting_, node.files_, service,
+                  [&node](const core::Event& event, TimePoint at, const core::Actions& actions) {
+                    node.journal_.record(event, at, actions);
+                  },
                   [&node](TimePoint when) { node.wake(when); },
                   Duration{static_cast<std::int64_t>(node.config_.daemon.yield_timeout_ms) *
                            kMillisecond.ns}}),
@@ -113,6 +125,7 @@ NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& poo
       log_(seams_.store),
       checkpoints_(options_.state_dir + "/store", config_.daemon.store_quota_mib << 20),
       files_(checkpoints_, tenants_),
+      journal_(options_.state_dir + "/journal"),
       engines_(seams_.clock, seams_.engines, *this, [this](TimePoint when) { wake(when); }) {}
 
 NodeRuntime::~NodeRuntime() = default;
@@ -195,16 +208,21 @@ Result<bool> NodeRuntime::settle_pools() {
 Status NodeRuntime::try_settle() {
   PLEXRL_ASSIGN(const bool fresh, settle_pools());
   PLEXRL_ASSIGN(auto manager, state::open_state_manager(sizes_, seams_.store, fresh));
-  core::SchedulerConfig scheduling;
-  scheduling.device_capacity_bytes = sizes_.chunk_bytes * sizes_.device_chunks;
-  scheduling.policy = pool_.policy;
-  scheduling.quantum = Duration{static_cast<std::int64_t>(pool_.quantum_ms) * kMillisecond.ns};
-  PLEXRL_ASSIGN(auto scheduler, core::Scheduler::create(scheduling));
+  PLEXRL_ASSIGN(auto scheduler, core::Scheduler::create(scheduling_of(pool_, sizes_)));
+  begin_journal(*scheduler);
   auto live = std::make_unique<Live>(*this, std::move(manager), std::move(scheduler));
   PLEXRL_TRY(live->tenant_service.restore(rebooted_));
   PLEXRL_TRY(live->model_service.restore());
   live_ = std::move(live);
   return {};
+}
+
+// The journal explains decisions; a node whose disk refuses it works without.
+void NodeRuntime::begin_journal(const core::Scheduler& scheduler) {
+  core::JournalHeader header;
+  header.config = scheduling_of(pool_, sizes_);
+  if (const Status status = journal_.begin(std::move(header), scheduler); !status.ok())
+    PLEXRL_LOG(kWarning, "no journal: %s", status.to_string().c_str());
 }
 
 // ---- engines ------------------------------------------------------------------------------------
@@ -233,9 +251,7 @@ void NodeRuntime::engine_failing(EngineId engine, const Status& why) {
 // ---- time ---------------------------------------------------------------------------------------
 
 void NodeRuntime::wake(TimePoint when) {
-  const TimePoint now = seams_.clock.now();
-  const bool pending = next_alarm_.ns != 0 && next_alarm_ > now;
-  if (pending && next_alarm_ <= when) return;
+  if (next_alarm_.ns != 0 && next_alarm_ <= when) return;
   next_alarm_ = when;
   if (seams_.alarm) seams_.alarm(when);
 }
@@ -243,6 +259,8 @@ void NodeRuntime::wake(TimePoint when) {
 void NodeRuntime::tick() {
   const TimePoint now = seams_.clock.now();
   next_alarm_ = {};
+  journal_.flush();
+  if (live_ && journal_.wants_new_segment()) begin_journal(*live_->scheduler);
   TimePoint next = engines_.tick(now);
   if (live_) {
     next = earlier(next, live_->dispatcher.tick(now));

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "runtime/checkpoint_store.h"
+#include "runtime/journal_writer.h"
 #include "runtime/op_files.h"
 #include "runtime/reattach.h"
 #include "runtime/tenant_service.h"
@@ -35,7 +36,6 @@ struct NodeSeams {
   // Whether an engine of an earlier plexrld may still serve this spec.
   std::function<bool(const engine::EngineSpec&)> may_run;
   TenantTable::TokenSource tokens;
-  Dispatcher::Recorder record;           // may be empty
   std::function<void(TimePoint)> alarm;  // call tick() then
 };
 
@@ -101,6 +101,7 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] Status try_settle();
   [[nodiscard]] Result<bool> settle_pools();
   void wake(TimePoint when);
+  void begin_journal(const core::Scheduler& scheduler);
   void engine_usable(EngineId engine);
 
   config::SiteConfig config_;
@@ -126,6 +127,7 @@ class NodeRuntime final : public EngineWatcher {
   TaskWatch tasks_;
   CheckpointStore checkpoints_;
   StoreFiles files_;
+  JournalWriter journal_;
   std::unique_ptr<OpTable> ops_;
   EngineSupervisor engines_;
   Pools pools_;

@@ -33,6 +33,10 @@ Status take_lost(Model& model) {
       model.name.c_str());
 }
 
+std::uint64_t whole_chunks(std::uint64_t bytes, std::uint64_t chunk_bytes) {
+  return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+}
+
 unsigned long long number(std::uint64_t value) { return value; }
 
 }  // namespace
@@ -41,10 +45,11 @@ unsigned long long number(std::uint64_t value) { return value; }
 
 void OpService::submit(SubmitRequest request) {
   Model* const model = parts_.models.find(ModelId{request.submit.model});
-  if (model == nullptr || model->tenant != request.tenant)
+  if (model == nullptr || model->tenant != request.tenant || model->removing)
     return request.handler(failure(
         error(Code::NOT_FOUND, "this job has no model %llu", number(request.submit.model))));
-  const auto size = check_op(request.submit, *model, static_cast<bool>(request.fd));
+  auto size = check_op(request.submit, *model, static_cast<bool>(request.fd));
+  if (size) size->kv_bytes = whole_chunks(size->kv_bytes, parts_.chunk_bytes);
   Status refusal = size ? check_capacity(*model, *size) : size.error();
   if (const Status lost = take_lost(*model); !lost.ok()) {
     refusal = lost;
@@ -276,7 +281,11 @@ void OpService::drop_ops(ModelId model, const Status& why) {
   for (const Op* op : parts_.ops.of_model(model)) ids.push_back(op->id);
   for (const OpId id : ids) {
     Op* const op = parts_.ops.find(id);
-    if (op == nullptr || op->state == OpState::kRunning) continue;
+    if (op == nullptr) continue;
+    if (op->state == OpState::kRunning) {
+      dispatcher_->cancel(*op);
+      continue;
+    }
     if (op->training() && op->started && op->state != OpState::kHeld) continue;
     if (op->fed()) dispatcher_->withdraw(*op);
     if (op->replay) {

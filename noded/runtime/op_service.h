@@ -35,6 +35,7 @@ class OpService final : public DispatchListener {
     FlowTable& flows;
     OpResults& results;
     Accounting& accounting;
+    std::uint64_t chunk_bytes;  // KV is given in whole chunks
   };
   explicit OpService(Parts parts) : parts_(parts) {}
   // Before the first op; they know each other.

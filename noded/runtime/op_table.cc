@@ -15,6 +15,7 @@ Status OpTable::room_for(TenantId tenant) const {
 Op& OpTable::add(Op op) {
   if (!op.id) op.id = OpId{next_.value++};
   ++counts_[op.tenant];
+  by_model_[op.model].insert(op.id);
   const OpId id = op.id;
   return ops_.insert_or_assign(id, std::move(op)).first->second;
 }
@@ -24,6 +25,9 @@ void OpTable::remove(OpId id) {
   if (found == ops_.end()) return;
   const auto count = counts_.find(found->second.tenant);
   if (--count->second == 0) counts_.erase(count);
+  const auto siblings = by_model_.find(found->second.model);
+  siblings->second.erase(id);
+  if (siblings->second.empty()) by_model_.erase(siblings);
   ops_.erase(found);
 }
 
@@ -33,16 +37,15 @@ Op* OpTable::find(OpId id) {
 }
 
 Op* OpTable::find_seq(ModelId model, std::uint64_t seq) {
-  for (auto& [id, op] : ops_)
-    if (op.model == model && op.seq == seq && !op.replay) return &op;
+  for (Op* const op : of_model(model))
+    if (op->seq == seq && !op->replay) return op;
   return nullptr;
 }
 
 Op* OpTable::find_sampling(ModelId model, std::uint64_t client, std::uint64_t number) {
   if (client == 0 || number == 0) return nullptr;
-  for (auto& [id, op] : ops_)
-    if (op.model == model && op.sampling_client == client && op.number == number && !op.cancelled)
-      return &op;
+  for (Op* const op : of_model(model))
+    if (op->sampling_client == client && op->number == number && !op->cancelled) return op;
   return nullptr;
 }
 
@@ -58,8 +61,9 @@ Op* OpTable::find_request(SessionId session, std::uint64_t request_id) {
 
 std::vector<Op*> OpTable::of_model(ModelId model) {
   std::vector<Op*> list;
-  for (auto& [id, op] : ops_)
-    if (op.model == model) list.push_back(&op);
+  const auto found = by_model_.find(model);
+  if (found == by_model_.end()) return list;
+  for (const OpId id : found->second) list.push_back(&ops_.at(id));
   return list;
 }
 

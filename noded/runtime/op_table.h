@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <vector>
 
 #include "runtime/op.h"
@@ -35,6 +36,7 @@ class OpTable {
   std::size_t max_per_tenant_;
   std::map<OpId, Op> ops_;
   std::map<TenantId, std::size_t> counts_;
+  std::map<ModelId, std::set<OpId>> by_model_;
 };
 
 }  // namespace plexrl::runtime

@@ -32,17 +32,31 @@ void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bo
   }
   adopt(engine, hello);
   drop_unfinished(engine, hello);
-  drop_op(engine, 0, [] {});
-  take_finished(hello);
-  if (hello.running_op == 0) return open(engine);
-  const OpId running{hello.running_op};
-  if (parts_.ops.find(running) != nullptr) return take_running(engine, running);
-  drop_op(engine, running.value, [this, engine] { open(engine); });
+  const bool kept = has_training(engine);
+  // Nobody waits for yielded sampling any more. While training ops are unfinished one of them may
+  // be among the yielded, with its gradients half added, so none is dropped then.
+  if (!kept) drop_op(engine, 0, [] {});
+  const bool taken = take_finished(hello);
+  const OpId busy{hello.running_op != 0 ? hello.running_op : taken ? 0 : hello.finished_op};
+  if (!busy) return open(engine);
+  if (parts_.ops.find(busy) != nullptr) return take_running(engine, busy);
+  drop_op(engine, busy.value, [this, engine] { open(engine); });
+}
+
+bool Reattach::has_training(EngineId engine) const {
+  for (const Model* const model : parts_.models.of_engine(engine))
+    for (const Op* const op : parts_.ops.of_model(model->id))
+      if (op->training() && op->state != OpState::kGap) return true;
+  return false;
 }
 
 void Reattach::open(EngineId engine) {
-  for (const Model* const model : parts_.models.of_engine(engine))
-    parts_.recovery.recover(model->id);
+  // Later deaths are recovered when they happen; only what was before this plexrld is left for
+  // here.
+  if (opened_.insert(engine).second) {
+    for (const Model* const model : parts_.models.of_engine(engine))
+      parts_.recovery.recover(model->id);
+  }
   up_(engine);
 }
 
@@ -102,16 +116,20 @@ void Reattach::drop_unfinished(EngineId engine, const wire::EngineHelloT& hello)
   }
 }
 
-void Reattach::take_finished(const wire::EngineHelloT& hello) {
+// True when the hello brought the result and it was taken.
+bool Reattach::take_finished(const wire::EngineHelloT& hello) {
   Op* const op = parts_.ops.find(OpId{hello.finished_op});
   // Without its model the result counts for nothing: the op runs again.
-  if (op == nullptr || !resident(*op)) return;
+  if (op == nullptr || !resident(*op)) return false;
+  if (hello.finished == nullptr && hello.finished_failure == nullptr) return false;
   parts_.service.op_started(*op);
   op->started = true;
-  if (hello.finished != nullptr) return parts_.service.op_ended(op->id, *hello.finished);
-  Status status = error(Code::INTERNAL, "the engine kept neither result nor failure of the op");
-  if (hello.finished_failure != nullptr) status = wire::from_failure(*hello.finished_failure);
-  parts_.service.op_ended(op->id, status);
+  if (hello.finished != nullptr) {
+    parts_.service.op_ended(op->id, *hello.finished);
+  } else {
+    parts_.service.op_ended(op->id, wire::from_failure(*hello.finished_failure));
+  }
+  return true;
 }
 
 void Reattach::take_running(EngineId engine, OpId id) {

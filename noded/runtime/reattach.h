@@ -35,7 +35,8 @@ class Reattach {
   void forget(EngineId engine, std::uint64_t wire_model);
   void drop_op(EngineId engine, std::uint64_t op, std::function<void()> then);
   void drop_unfinished(EngineId engine, const wire::EngineHelloT& hello);
-  void take_finished(const wire::EngineHelloT& hello);
+  [[nodiscard]] bool has_training(EngineId engine) const;
+  [[nodiscard]] bool take_finished(const wire::EngineHelloT& hello);
   void take_running(EngineId engine, OpId op);
   void running_ended(EngineId engine, OpId id, const Result<engine::Reply>& reply);
   void open(EngineId engine);
@@ -44,6 +45,7 @@ class Reattach {
 
   Parts parts_;
   Up up_;
+  std::set<EngineId> opened_;
 };
 
 }  // namespace plexrl::runtime

@@ -87,10 +87,20 @@ Result<std::vector<Op>> Recovery::plan_replay(const Model& model) const {
   return replays;
 }
 
+// Nothing of the model runs when this is called: its engine is not up, or it is parked.
+void Recovery::withdraw_fed(ModelId model) {
+  std::vector<OpId> fed;
+  for (const Op* const op : parts_.ops.of_model(model))
+    if (op->fed()) fed.push_back(op->id);
+  for (const OpId id : fed)
+    if (Op* const op = parts_.ops.find(id)) parts_.dispatcher.withdraw(*op);
+}
+
 // What waits, in order; ops that were fed or ran are in the same place as those that never were.
-std::vector<OpId> Recovery::gather(ModelId model) {
+void Recovery::gather(ModelId model) {
   ModelFlow& flow = parts_.flows.at(model);
   flow.begin_recovery();
+  withdraw_fed(model);
   std::vector<Op*> training;
   for (Op* const op : parts_.ops.of_model(model)) {
     if (op->replay) {
@@ -104,17 +114,12 @@ std::vector<OpId> Recovery::gather(ModelId model) {
   }
   std::sort(training.begin(), training.end(),
             [](const Op* a, const Op* b) { return a->seq < b->seq; });
-  std::vector<OpId> ids;
-  for (const Op* const op : training) {
-    flow.push(op->id, gate_of(*op));
-    ids.push_back(op->id);
-  }
-  return ids;
+  for (const Op* const op : training) flow.push(op->id, gate_of(*op));
 }
 
 void Recovery::recover(ModelId id) {
   Model& model = *parts_.models.find(id);
-  (void)gather(id);
+  gather(id);
   auto replays = plan_replay(model);
   if (!replays) return lose(model, replays.error());
   for (const Op& op : *replays) {
@@ -186,7 +191,8 @@ void Recovery::lose(Model& model, const Status& why) {
   } else {
     model.latest_version = 0;
   }
-  model.lost = true;
+  // Clients that wait are told by their ops; otherwise the next call is.
+  model.lost = parts_.ops.of_model(model.id).empty();
   Status stored = parts_.log.committed(model.id, parts_.log.last_result(model.id));
   if (stored.ok()) stored = parts_.models.save(model);
   if (!stored.ok()) PLEXRL_LOG(kError, "%s", stored.to_string().c_str());

@@ -41,7 +41,8 @@ class Recovery {
   [[nodiscard]] Result<std::vector<Op>> plan_replay(const Model& model) const;
   [[nodiscard]] Result<bool> needs_replay(const Model& model, std::uint64_t seq, Op* op) const;
   void note_deaths(EngineId engine);
-  std::vector<OpId> gather(ModelId model);
+  void withdraw_fed(ModelId model);
+  void gather(ModelId model);
   void start_replay(const Model& model, std::vector<Op> replays);
   void give_up(ModelId model);
   void lose(Model& model, const Status& why);

@@ -143,7 +143,8 @@ bool TenantService::reclaim_oldest() {
 void TenantService::start_drop(TenantId tenant) {
   if (!dropping_.insert(tenant).second) return;
   std::vector<ModelId> models;
-  for (const Model* const model : parts_.models.of_tenant(tenant)) models.push_back(model->id);
+  for (const Model* const model : parts_.models.of_tenant(tenant))
+    if (!model->removing) models.push_back(model->id);
   for (const ModelId model : models) parts_.model_service.drop(model);
   finish_drops();
 }

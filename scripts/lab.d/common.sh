@@ -20,7 +20,6 @@ check_folder_name() {
 }
 
 node_netns() { echo "$prefix-n${1#node}"; }
-node_list() { echo "node[1-$nodes]"; }
 node_names() { seq -f 'node%.0f' "$nodes"; }
 
 save_lab() {

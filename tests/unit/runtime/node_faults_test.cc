@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deaths of engines and of plexrld: nothing acknowledged is lost, nothing is applied twice.
+#include "node_fixture.h"
+
+namespace plexrl::runtime {
+namespace {
+
+class NodeFaults : public NodeFixture {
+ protected:
+  // Trains `steps` steps of two forward_backwards each; numbers 1 .. 3 * steps.
+  void train_steps(TenantId job, std::uint64_t id, std::uint64_t steps) {
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      const std::uint64_t seq = 3 * step;
+      ASSERT_TRUE(run(job, id, seq + 1, train(static_cast<int>(step % 8))).status.ok());
+      ASSERT_TRUE(run(job, id, seq + 2, train(8)).status.ok());
+      const OpOutcome done = run(job, id, seq + 3, optim());
+      ASSERT_TRUE(done.status.ok()) << done.status.to_string();
+      ASSERT_EQ(done.reply.value.AsOptimStepResult()->step, step + 1);
+    }
+  }
+  // What an undisturbed run of so many steps ends with.
+  std::vector<float> undisturbed(std::uint64_t steps) {
+    const TenantId job = open_job(900, 2000);
+    const std::uint64_t id = model(job, "undisturbed");
+    train_steps(job, id, steps);
+    return weights_of(job, id, 3 * steps + 1);
+  }
+};
+
+TEST_F(NodeFaults, AnEngineThatDiesInAnyOpIsReplayedBitForBit) {
+  for (std::uint64_t op = 1; op <= 9; ++op) {
+    SCOPED_TRACE(op);
+    fake_options_ = {};
+    store_ = store::make_memory_store();
+    start();
+    const TenantId job = open_job(1);
+    const std::uint64_t id = model(job);
+    fake().options().die_at_op = op;
+    train_steps(job, id, 3);
+    EXPECT_EQ(fake().pid() != 0, true);
+    const auto replayed = weights_of(job, id, 10);
+    EXPECT_EQ(replayed, undisturbed(3));
+    EXPECT_EQ(node_->ops().all().size(), 0U);
+    lose_engines();
+  }
+}
+
+TEST_F(NodeFaults, AnEngineThatDiesBetweenOpsLosesNothing) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
+  fake().kill();
+  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
+  ASSERT_TRUE(run(job, id, 9, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
+  EXPECT_GE(node_->accounting().totals(job).replayed_ops, 1U);
+}
+
+TEST_F(NodeFaults, SamplingIsRunAgainWithTheSameBits) {
+  fake_options_.op_time = Duration{10 * kMillisecond.ns};
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  const OpOutcome whole = run(job, id, 0, generate());
+  fake().options().die_in_op = fake().ops_started() + 1;
+  const OpOutcome again = run(job, id, 0, generate());
+  ASSERT_TRUE(again.status.ok()) << again.status.to_string();
+  EXPECT_EQ(again.reply.value.AsGenerateResult()->sequences[0]->tokens,
+            whole.reply.value.AsGenerateResult()->sequences[0]->tokens);
+}
+
+TEST_F(NodeFaults, AVersionIsThereAgainAfterADeath) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 1);
+  const OpOutcome saved = run(job, id, 4, publish());
+  ASSERT_TRUE(saved.status.ok());
+  const std::uint64_t version = saved.reply.value.AsSaveResult()->version;
+  const OpOutcome before = run(job, id, 0, generate(version));
+  fake().kill();
+  const OpOutcome after = run(job, id, 0, generate(version));
+  ASSERT_TRUE(after.status.ok()) << after.status.to_string();
+  EXPECT_EQ(after.reply.value.AsGenerateResult()->sequences[0]->tokens,
+            before.reply.value.AsGenerateResult()->sequences[0]->tokens);
+}
+
+TEST_F(NodeFaults, AnOpThatKillsItsEngineEveryTimeIsGivenUp) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  const auto poison = submit(job, id, 1, train(3));
+  for (unsigned death = 1; death <= Recovery::kMaxDeaths; ++death) {
+    fake().options().die_at_op = fake().ops_started() + 1;
+    const auto started = fake().ops_started();
+    ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started; }));
+  }
+  fake().options().die_at_op = 0;
+  const OpOutcome outcome = wait(poison);
+  EXPECT_EQ(outcome.status.code(), Code::INTERNAL) << outcome.status.to_string();
+  EXPECT_TRUE(run(job, id, 2, train(3)).status.ok());
+}
+
+TEST_F(NodeFaults, AnOpThatDoesNotYieldHasItsEngineEndedAndOthersGoOn) {
+  config_.daemon.yield_timeout_ms = 30;
+  fake_options_.op_time = Duration{2 * kSecond.ns};
+  fake_options_.never_yield = true;
+  fake_options_.segment_bytes = 160 << 10;
+  config_.pools[0].host_memory_mib = 8;
+  start();
+  const TenantId a = open_job(1, 1000, "full", 4);
+  const TenantId b = open_job(2, 1001, "full", 4);
+  const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
+  const std::uint64_t mb = model(b, "p", wire::TrainMode::Full);
+  const auto stuck = submit(a, ma, 0, generate());
+  ASSERT_TRUE(turn_until([&] { return fake(1).ops_started() == 1; }));
+  fake(2).options().op_time = {};
+  EXPECT_TRUE(run(b, mb, 1, train(3)).status.ok());
+  fake(1).options().op_time = {};
+  EXPECT_TRUE(wait(stuck).status.ok());
+  EXPECT_EQ(node_->engines().view(EngineId{1}).restarts, 1U);
+}
+
+TEST_F(NodeFaults, ARestartOfPlexrldKeepsModelsResultsAndTokens) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
+  restart();
+  EXPECT_TRUE(node_->tenants().authenticate("token1", 1000));
+  EXPECT_EQ(model(job), id);
+  EXPECT_EQ(create(job)->next_seq, 8U);
+  EXPECT_EQ(run(job, id, 6, optim()).reply.value.AsOptimStepResult()->step, 2U);
+  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
+  ASSERT_TRUE(run(job, id, 9, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
+}
+
+TEST_F(NodeFaults, AnOpThatRunsOverARestartIsTakenOver) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  fake().options().op_time = Duration{40 * kMillisecond.ns};
+  const auto started = fake().ops_started();
+  (void)submit(job, id, 7, train(2));
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started; }));
+  restart();
+  fake().options().op_time = {};
+  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
+  EXPECT_EQ(fake().ops_started(), started + 1);
+  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
+  ASSERT_TRUE(run(job, id, 9, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
+}
+
+TEST_F(NodeFaults, AnOpThatEndedWhilePlexrldWasAwayIsNotRunAgain) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  fake().options().op_time = Duration{20 * kMillisecond.ns};
+  const auto started = fake().ops_started();
+  (void)submit(job, id, 7, train(2));
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started; }));
+  node_->detach();
+  node_.reset();
+  settle();
+  start();
+  fake().options().op_time = {};
+  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
+  EXPECT_EQ(fake().ops_started(), started + 1);
+  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
+  ASSERT_TRUE(run(job, id, 9, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
+}
+
+TEST_F(NodeFaults, WhenTheHostTierIsGoneEachModelSaysSoOnceAndGoesOnFromItsBase) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  settle();
+  lose_engines();
+  start();
+  const auto info = create(job);
+  ASSERT_TRUE(info) << info.error().to_string();
+  EXPECT_EQ(info->model, id);
+  ASSERT_TRUE(turn_until([&] { return node_->models().find(ModelId{id})->lost; }));
+  const OpOutcome lost = run(job, id, 7, train(3));
+  EXPECT_EQ(lost.status.code(), Code::LOST) << lost.status.to_string();
+  ASSERT_TRUE(run(job, id, 8, train(3)).status.ok());
+  const OpOutcome step = run(job, id, 9, optim());
+  ASSERT_TRUE(step.status.ok()) << step.status.to_string();
+  EXPECT_EQ(step.reply.value.AsOptimStepResult()->step, 1U);
+}
+
+TEST_F(NodeFaults, AnEngineThatDoesNotStartFailsTheCreateWithItsReason) {
+  fake_options_.fail_starts = 3;
+  start();
+  const TenantId job = open_job(1);
+  const auto info = create(job);
+  ASSERT_FALSE(info);
+  EXPECT_EQ(info.error().code(), Code::ENGINE_DOWN);
+  EXPECT_TRUE(turn_until([&] { return node_->engines().ready(EngineId{1}); }));
+  EXPECT_TRUE(create(job));
+}
+
+TEST_F(NodeFaults, ResumesThatFailAFewTimesAreTriedAgain) {
+  fake_options_.fail_resumes = 2;
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  EXPECT_TRUE(run(job, id, 0, generate()).status.ok());
+}
+
+}  // namespace
+}  // namespace plexrl::runtime

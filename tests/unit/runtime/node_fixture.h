@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// NodeFixture: a NodeRuntime on fake engines, a memory store and small pools. Engines outlive a
+// restart() of the runtime, as processes do.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "device/device_backend.h"
+#include "engine/fake_engine.h"
+#include "loop/event_loop.h"
+#include "runtime/node_runtime.h"
+
+namespace plexrl::runtime {
+
+// One fake engine, and whoever listens to it now.
+class KeptEngine final : public engine::EngineListener {
+ public:
+  KeptEngine(loop::EventLoop& loop, engine::EngineSpec spec, engine::FakeEngineOptions options)
+      : fake(engine::make_fake_engine(loop, std::move(spec), *this, options)) {}
+  void on_engine_up(EngineId id, const wire::EngineHelloT& hello,
+                    std::vector<UniqueFd> fds) override {
+    if (listener != nullptr) listener->on_engine_up(id, hello, std::move(fds));
+  }
+  void on_engine_down(EngineId id, const Status& why) override {
+    if (listener != nullptr) listener->on_engine_down(id, why);
+  }
+  std::unique_ptr<engine::FakeEngine> fake;
+  engine::EngineListener* listener = nullptr;
+};
+
+// What a runtime owns: a handle that leaves the fake engine running when it was detached.
+class EngineHandle final : public engine::Engine {
+ public:
+  EngineHandle(KeptEngine& kept, engine::EngineListener& listener) : kept_(kept) {
+    kept_.listener = &listener;
+  }
+  ~EngineHandle() override { kept_.listener = nullptr; }
+  void start() override { kept_.fake->start(); }
+  void call(wire::EngineBodyUnion request, std::vector<int> fds,
+            engine::ReplyHandler done) override {
+    kept_.fake->call(std::move(request), std::move(fds), std::move(done));
+  }
+  void kill() override { kept_.fake->kill(); }
+  void stop(Duration grace) override { kept_.fake->stop(grace); }
+  void detach() override { kept_.fake->detach(); }
+  [[nodiscard]] const engine::EngineSpec& spec() const override { return kept_.fake->spec(); }
+  [[nodiscard]] int pid() const override { return kept_.fake->pid(); }
+
+ private:
+  KeptEngine& kept_;
+};
+
+class NodeFixture : public ::testing::Test {
+ protected:
+  NodeFixture() {
+    char path[] = "/tmp/plexrl-node-XXXXXX";
+    dir_ = ::mkdtemp(path);
+    config_.cluster = "test";
+    config::PoolEntry pool;
+    pool.name = "rl";
+    pool.nodes = {"n1"};
+    pool.models = {"tiny"};
+    pool.host_memory_mib = 4;
+    pool.device_memory_mib = 1;
+    pool.quantum_ms = 5;
+    config_.pools.push_back(pool);
+    config::ModelEntry model;
+    model.name = "tiny";
+    model.path = "/nowhere";
+    config_.models.push_back(model);
+    config_.daemon.chunk_kib = 4;
+  }
+  ~NodeFixture() override {
+    node_.reset();
+    engines_.clear();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void start() {
+    NodeOptions options{"n1", dir_, dir_, boot_};
+    NodeSeams seams{system_clock(),
+                    *store_,
+                    [this](engine::EngineSpec spec, engine::EngineListener& listener) {
+                      return make_engine(std::move(spec), listener);
+                    },
+                    make_pools,
+                    [this](const engine::EngineSpec& spec) { return engines_.count(spec.id) != 0; },
+                    [this] { return "token" + std::to_string(++tokens_); },
+                    [this](TimePoint when) { timer_.arm(when); }};
+    timer_ = loop_->make_timer([this] { node_->tick(); }).value();
+    node_ = NodeRuntime::create(config_, options, std::move(seams)).value();
+    std::optional<Status> ready;
+    ASSERT_TRUE(node_->start([&](const Status& status) { ready = status; }).ok());
+    ASSERT_TRUE(turn_until([&] { return ready.has_value(); }));
+    ASSERT_TRUE(ready->ok()) << ready->to_string();
+  }
+  // As a kill -9 of plexrld: nothing is said to anybody.
+  void restart() {
+    node_->detach();
+    node_.reset();
+    start();
+  }
+  // The engines go too, and with them the pools.
+  void lose_engines() {
+    node_->detach();
+    node_.reset();
+    engines_.clear();
+  }
+
+  TenantId open_job(std::uint32_t job, std::uint32_t uid = 1000, const std::string& mode = "lora",
+                    std::uint64_t mib = 1) {
+    wire::OpenJobT open;
+    open.job_id = job;
+    open.uid = uid;
+    open.grant = grant_text(mode, mib);
+    std::optional<Status> done;
+    node_->tenant_service().open(open, [&](const Status& status) { done = status; });
+    EXPECT_TRUE(turn_until([&] { return done.has_value(); }));
+    EXPECT_TRUE(done->ok()) << done->to_string();
+    const Tenant* const tenant = node_->tenants().find_job(job);
+    return tenant == nullptr ? TenantId{} : tenant->id;
+  }
+  static std::string grant_text(const std::string& mode, std::uint64_t mib) {
+    slurm::Grant grant;
+    grant.pool = "rl";
+    grant.share_percent = 50;
+    grant.host_memory_mib = mib;
+    grant.train_mode = mode;
+    grant.lora_rank = mode == "lora" ? 8 : 0;
+    grant.models = {"tiny"};
+    return slurm::format_grant(grant);
+  }
+  Result<wire::ModelInfoT> create(TenantId tenant, const std::string& name = "policy",
+                                  wire::TrainMode mode = wire::TrainMode::Lora) {
+    wire::CreateModelT request;
+    request.name = name;
+    request.mode = mode;
+    request.seed = 7;
+    std::optional<Result<wire::ModelInfoT>> info;
+    node_->model_service().create(tenant, request,
+                                  [&](Result<wire::ModelInfoT> r) { info.emplace(std::move(r)); });
+    if (!turn_until([&] { return info.has_value(); })) return error(Code::TIMEOUT, "create");
+    return *std::move(info);
+  }
+  std::uint64_t model(TenantId tenant, const std::string& name = "policy",
+                      wire::TrainMode mode = wire::TrainMode::Lora) {
+    auto info = create(tenant, name, mode);
+    EXPECT_TRUE(info) << info.error().to_string();
+    return info ? info->model : 0;
+  }
+
+  struct Pending {
+    std::optional<OpOutcome> outcome;
+    int answers = 0;
+  };
+  std::shared_ptr<Pending> submit(TenantId tenant, std::uint64_t model_id, std::uint64_t seq,
+                                  wire::OpArgsUnion args, std::uint64_t request = 0) {
+    auto pending = std::make_shared<Pending>();
+    SubmitRequest submit;
+    submit.tenant = tenant;
+    submit.session = session_;
+    submit.request_id = request != 0 ? request : ++requests_;
+    submit.submit.model = model_id;
+    submit.submit.seq = seq;
+    submit.submit.args = std::move(args);
+    submit.handler = [pending](const OpOutcome& outcome) {
+      pending->outcome = outcome;
+      ++pending->answers;
+    };
+    node_->op_service().submit(std::move(submit));
+    return pending;
+  }
+  OpOutcome wait(const std::shared_ptr<Pending>& pending) {
+    OpOutcome outcome;
+    outcome.status = error(Code::TIMEOUT, "no answer within 10 s");
+    if (turn_until([&] { return pending->outcome.has_value(); })) outcome = *pending->outcome;
+    return outcome;
+  }
+  OpOutcome run(TenantId tenant, std::uint64_t model_id, std::uint64_t seq,
+                wire::OpArgsUnion args) {
+    return wait(submit(tenant, model_id, seq, std::move(args)));
+  }
+
+  static wire::OpArgsUnion train(int token, bool forward_only = false) {
+    auto datum = std::make_unique<wire::DatumT>();
+    datum->tokens = {token, 1, 2};
+    datum->target_tokens = {1, 2, 3};
+    datum->weights = {1.0F, 1.0F, 1.0F};
+    wire::ForwardBackwardArgsT args;
+    args.data.push_back(std::move(datum));
+    args.forward_only = forward_only;
+    return union_of(std::move(args));
+  }
+  static wire::OpArgsUnion optim(double rate = 0.01) {
+    wire::OptimStepArgsT args;
+    args.learning_rate = rate;
+    return union_of(args);
+  }
+  static wire::OpArgsUnion publish() {
+    wire::SaveArgsT args;
+    args.target = wire::SaveTarget::Sampler;
+    return union_of(args);
+  }
+  static wire::OpArgsUnion generate(std::uint64_t version = 0, std::uint64_t seed = 5) {
+    auto prompt = std::make_unique<wire::PromptT>();
+    prompt->tokens = {1, 2};
+    wire::GenerateArgsT args;
+    args.version = version;
+    args.prompts.push_back(std::move(prompt));
+    args.max_new_tokens = 4;
+    args.seed = seed;
+    return union_of(std::move(args));
+  }
+  template <class Args>
+  static wire::OpArgsUnion union_of(Args args) {
+    wire::OpArgsUnion value;
+    value.Set(std::move(args));
+    return value;
+  }
+  // Depends on every bit of the weights.
+  std::vector<float> weights_of(TenantId tenant, std::uint64_t model_id, std::uint64_t seq) {
+    const OpOutcome outcome = run(tenant, model_id, seq, train(9, true));
+    EXPECT_TRUE(outcome.status.ok()) << outcome.status.to_string();
+    const auto* value = outcome.reply.value.AsForwardBackwardResult();
+    return value == nullptr || value->logprobs.empty() ? std::vector<float>{}
+                                                       : value->logprobs.front()->values;
+  }
+
+  template <class Done>
+  bool turn_until(const Done& done) {
+    const TimePoint end = system_clock().now() + Duration{10 * kSecond.ns};
+    while (!done()) {
+      if (system_clock().now() > end) return false;
+      EXPECT_TRUE(loop_->run_once(Duration{20 * kMillisecond.ns}));
+    }
+    return true;
+  }
+  // Lets everything that is under way come to its end.
+  void settle() {
+    const TimePoint end = system_clock().now() + Duration{50 * kMillisecond.ns};
+    while (system_clock().now() < end) EXPECT_TRUE(loop_->run_once(Duration{5 * kMillisecond.ns}));
+  }
+
+  std::unique_ptr<engine::Engine> make_engine(engine::EngineSpec spec,
+                                              engine::EngineListener& listener) {
+    auto& kept = engines_[spec.id];
+    if (!kept) kept = std::make_unique<KeptEngine>(*loop_, std::move(spec), fake_options_);
+    return std::make_unique<EngineHandle>(*kept, listener);
+  }
+  static Result<Pools> make_pools(const state::PoolSizes& sizes) {
+    Pools pools;
+    pools.sizes = sizes;
+    PLEXRL_ASSIGN(pools.device,
+                  device::create_cpu_pool("device", sizes.chunk_bytes, sizes.device_chunks));
+    PLEXRL_ASSIGN(pools.host,
+                  device::create_cpu_pool("host", sizes.chunk_bytes, sizes.host_chunks));
+    return pools;
+  }
+  engine::FakeEngine& fake(std::uint64_t id = 1) { return *engines_.at(EngineId{id})->fake; }
+
+  std::string dir_;
+  std::string boot_ = "boot-1";
+  config::SiteConfig config_;
+  engine::FakeEngineOptions fake_options_;
+  std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
+  std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
+  loop::Timer timer_;
+  std::map<EngineId, std::unique_ptr<KeptEngine>> engines_;
+  std::unique_ptr<NodeRuntime> node_;
+  SessionId session_{1};
+  std::uint64_t requests_ = 0;
+  int tokens_ = 0;
+};
+
+}  // namespace plexrl::runtime
