@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// plexrld's sockets with the client library's connection, on fake engines. The loop runs in a
+// thread of its own; everything of the node is touched there only.
+#include "api/server.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "api/request_router.h"
+#include "client/rpc_client.h"
+#include "device/device_backend.h"
+#include "engine/fake_engine.h"
+#include "slurm/grant.h"
+
+namespace plexrl::api {
+namespace {
+
+using client::RpcClient;
+using nlohmann::json;
+
+TimePoint soon() { return system_clock().now() + Duration{10 * kSecond.ns}; }
+
+class ServerTest : public ::testing::Test {
+ protected:
+  ServerTest() {
+    char path[] = "/tmp/plexrl-api-XXXXXX";
+    dir_ = ::mkdtemp(path);
+    socket_ = dir_ + "/plexrld.sock";
+  }
+  ~ServerTest() override {
+    if (thread_.joinable()) {
+      loop_->post([this] { loop_->exit(0); });
+      thread_.join();
+    }
+    server_.reset();
+    node_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";
+    ASSERT_TRUE(start().ok());
+    thread_ = std::thread([this] { EXPECT_TRUE(loop_->run()); });
+  }
+
+  static config::SiteConfig site() {
+    config::SiteConfig site;
+    site.cluster = "test";
+    config::PoolEntry pool;
+    pool.name = "rl";
+    pool.nodes = {"n1"};
+    pool.models = {"tiny"};
+    pool.host_memory_mib = 8;
+    pool.device_memory_mib = 1;
+    site.pools.push_back(pool);
+    config::ModelEntry model;
+    model.name = "tiny";
+    model.path = "/nowhere";
+    site.models.push_back(model);
+    site.daemon.chunk_kib = 4;
+    site.daemon.max_connections = 8;
+    return site;
+  }
+  Status start() {
+    PLEXRL_ASSIGN(timer_, loop_->make_timer([this] { node_->tick(); }));
+    runtime::NodeSeams seams{
+        system_clock(),
+        *store_,
+        [this](engine::EngineSpec spec, engine::EngineListener& listener) {
+          return std::unique_ptr<engine::Engine>(
+              engine::make_fake_engine(*loop_, std::move(spec), listener));
+        },
+        [](const state::PoolSizes& sizes) -> Result<runtime::Pools> {
+          runtime::Pools pools;
+          PLEXRL_ASSIGN(pools.device,
+                        device::create_cpu_pool("d", sizes.chunk_bytes, sizes.device_chunks));
+          PLEXRL_ASSIGN(pools.host,
+                        device::create_cpu_pool("h", sizes.chunk_bytes, sizes.host_chunks));
+          return pools;
+        },
+        [](const engine::EngineSpec&) { return false; },
+        runtime::random_token,
+        [this](TimePoint when) { timer_.arm(when); }};
+    PLEXRL_ASSIGN(
+        node_, runtime::NodeRuntime::create(site(), {"n1", dir_, dir_, "boot"}, std::move(seams)));
+    PLEXRL_ASSIGN(auto listener, wire::listen_unix(socket_, 0666));
+    router_ = std::make_unique<RequestRouter>(*node_, socket_, [] { return Status(); });
+    server_ = std::make_unique<Server>(*loop_, std::move(listener), site().daemon.max_connections,
+                                       *router_);
+    router_->connect(*server_);
+    node_->set_connection_hooks([this] { return server_->connected(); },
+                                [this](TenantId tenant) { server_->close_tenant(tenant); });
+    return node_->start([this](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_TRUE(server_->start().ok());
+    });
+  }
+
+  Result<RpcClient> connect(const std::string& token = "") {
+    return RpcClient::connect({socket_, token, "test"}, soon());
+  }
+  std::string open_job(std::uint32_t job, std::uint32_t uid = ::geteuid()) {
+    slurm::Grant grant;
+    grant.pool = "rl";
+    grant.host_memory_mib = 2;
+    grant.lora_rank = 8;
+    grant.models = {"tiny"};
+    wire::OpenJobT open;
+    open.job_id = job;
+    open.uid = uid;
+    open.grant = slurm::format_grant(grant);
+    auto hooks = connect();
+    EXPECT_TRUE(hooks) << hooks.error().to_string();
+    const auto opened = hooks->call<wire::DoneT>(open, soon());
+    EXPECT_TRUE(opened) << opened.error().to_string();
+    wire::AttachTaskT attach;
+    attach.job_id = job;
+    attach.uid = uid;
+    attach.pid = ::getpid();
+    const auto reply = hooks->call<wire::AttachReplyT>(attach, soon());
+    EXPECT_TRUE(reply) << reply.error().to_string();
+    EXPECT_EQ(reply ? reply->socket : "", socket_);
+    return reply ? reply->token : "";
+  }
+  json query(wire::QueryKind kind, std::uint32_t job = 0) {
+    auto client = connect();
+    wire::QueryT query;
+    query.kind = kind;
+    query.job_id = job;
+    const auto reply = client->call<wire::JsonT>(query, soon());
+    EXPECT_TRUE(reply) << reply.error().to_string();
+    return json::parse(reply ? reply->text : "{}");
+  }
+  // Sends bytes on a raw connection and says whether plexrld then closed it.
+  bool closes(const std::string& bytes) {
+    auto fd = wire::connect_unix(socket_, soon());
+    if (!fd) return false;
+    const timeval limit{5, 0};
+    (void)::setsockopt(fd->get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    const int flags = ::fcntl(fd->get(), F_GETFL);
+    (void)::fcntl(fd->get(), F_SETFL, flags & ~O_NONBLOCK);
+    (void)::send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    char byte = 0;
+    const ssize_t got = ::recv(fd->get(), &byte, 1, 0);
+    return got == 0 || (got < 0 && errno == ECONNRESET);
+  }
+
+  std::string dir_;
+  std::string socket_;
+  std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
+  std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
+  loop::Timer timer_;
+  std::unique_ptr<runtime::NodeRuntime> node_;
+  std::unique_ptr<RequestRouter> router_;
+  std::unique_ptr<Server> server_;
+  std::thread thread_;
+};
+
+wire::SubmitOpT generate(std::uint64_t model) {
+  auto prompt = std::make_unique<wire::PromptT>();
+  prompt->tokens = {1, 2};
+  wire::GenerateArgsT args;
+  args.prompts.push_back(std::move(prompt));
+  args.max_new_tokens = 3;
+  wire::SubmitOpT submit;
+  submit.model = model;
+  submit.args.Set(std::move(args));
+  return submit;
+}
+
+TEST_F(ServerTest, AJobFromOpenToGenerate) {
+  const std::string token = open_job(11);
+  auto client = connect(token);
+  ASSERT_TRUE(client) << client.error().to_string();
+  EXPECT_EQ(client->hello().job_id, 11U);
+  EXPECT_EQ(client->hello().models, std::vector<std::string>{"tiny"});
+  wire::CreateModelT create;
+  create.name = "policy";
+  create.mode = wire::TrainMode::Lora;
+  const auto model = client->call<wire::ModelInfoT>(create, soon());
+  ASSERT_TRUE(model) << model.error().to_string();
+  const auto reply = client->call<wire::OpReplyT>(generate(model->model), soon());
+  ASSERT_TRUE(reply) << reply.error().to_string();
+  ASSERT_NE(reply->value.AsGenerateResult(), nullptr);
+  EXPECT_GT(reply->timing->run_ns, 0U);
+  const json jobs = query(wire::QueryKind::Jobs);
+  EXPECT_EQ(jobs["jobs"][0]["job_id"], 11);
+  EXPECT_EQ(jobs["jobs"][0]["models"][0]["name"], "policy");
+  const json report = query(wire::QueryKind::Report, 11);
+  EXPECT_EQ(report["ops_by_kind"]["generate"]["count"], 1);
+}
+
+TEST_F(ServerTest, StatusHasItsFields) {
+  (void)open_job(11);
+  const json status = query(wire::QueryKind::Status);
+  for (const char* key : {"version", "node", "pool", "state", "engines", "device", "host",
+                          "jobs_open", "ops_queued", "connections", "protocol_errors"})
+    EXPECT_TRUE(status.contains(key)) << key;
+  EXPECT_EQ(status["jobs_open"], 1);
+  EXPECT_EQ(status["host"]["reserved_bytes"], 2 << 20);
+  const std::string text = query(wire::QueryKind::Metrics)["text"];
+  EXPECT_NE(text.find("plexrl_connections "), std::string::npos);
+}
+
+TEST_F(ServerTest, AWrongTokenAndAnotherUsersTokenAreRefused) {
+  EXPECT_EQ(connect("nonsense").error().code(), Code::AUTH);
+  const std::string token = open_job(11, 54321);
+  EXPECT_EQ(connect(token).error().code(), Code::AUTH);
+}
+
+TEST_F(ServerTest, WithoutATokenOnlyReadingIsAllowed) {
+  auto client = connect();
+  EXPECT_EQ(client->call<wire::ModelInfoT>(wire::CreateModelT{}, soon()).error().code(),
+            Code::AUTH);
+  EXPECT_EQ(client->call<wire::OpReplyT>(generate(1), soon()).error().code(), Code::AUTH);
+}
+
+TEST_F(ServerTest, ATokenDiesWithTheJobAndItsConnectionsAreClosed) {
+  const std::string token = open_job(11);
+  auto client = connect(token);
+  ASSERT_TRUE(client);
+  wire::CloseJobT close;
+  close.job_id = 11;
+  ASSERT_TRUE(connect()->call<wire::DoneT>(close, soon()));
+  EXPECT_FALSE(client->call<wire::ModelInfoT>(wire::CreateModelT{}, soon()));
+  EXPECT_EQ(connect(token).error().code(), Code::AUTH);
+}
+
+TEST_F(ServerTest, AttachBeforeOpenIsNotFound) {
+  wire::AttachTaskT attach;
+  attach.job_id = 77;
+  auto hooks = connect();
+  EXPECT_EQ(hooks->call<wire::AttachReplyT>(attach, soon()).error().code(), Code::NOT_FOUND);
+}
+
+TEST_F(ServerTest, GarbageClosesThatConnectionOnlyAndIsCounted) {
+  auto bystander = connect();
+  ASSERT_TRUE(bystander);
+  EXPECT_TRUE(closes(std::string(64, 'x')));
+  std::string header(24, '\0');
+  header.replace(0, 4, "PXRL");
+  header[4] = 1;
+  header[6] = 1;
+  header[8] = 16;
+  EXPECT_TRUE(closes(header + std::string(16, '\xff')));
+  wire::QueryT query;
+  const auto status = bystander->call<wire::JsonT>(query, soon());
+  ASSERT_TRUE(status) << status.error().to_string();
+  EXPECT_EQ(json::parse(status->text)["protocol_errors"], 2);
+}
+
+TEST_F(ServerTest, AFrameThatIsTooLargeForAStrangerClosesIt) {
+  std::string header(24, '\0');
+  header.replace(0, 4, "PXRL");
+  header[4] = 1;
+  header[6] = 1;
+  header[10] = 2;  // 128 KiB
+  EXPECT_TRUE(closes(header));
+}
+
+TEST_F(ServerTest, UnknownBodiesAndAnotherProtocolAreUnsupported) {
+  auto client = connect();
+  EXPECT_EQ(client->call<wire::DoneT>(wire::TextT{}, soon()).error().code(), Code::UNSUPPORTED);
+  wire::HelloT hello;
+  hello.protocol = 99;
+  EXPECT_EQ(client->call<wire::HelloReplyT>(hello, soon()).error().code(), Code::UNSUPPORTED);
+}
+
+TEST_F(ServerTest, DrainRefusesNewJobsUntilResume) {
+  auto client = connect();
+  wire::AdminT admin;
+  admin.verb = wire::AdminVerb::Drain;
+  ASSERT_TRUE(client->call<wire::DoneT>(admin, soon()));
+  wire::OpenJobT open;
+  open.job_id = 5;
+  EXPECT_EQ(client->call<wire::DoneT>(open, soon()).error().code(), Code::UNAVAILABLE);
+  EXPECT_EQ(query(wire::QueryKind::Status)["state"], "draining");
+  admin.verb = wire::AdminVerb::Resume;
+  ASSERT_TRUE(client->call<wire::DoneT>(admin, soon()));
+  EXPECT_FALSE(open_job(5).empty());
+}
+
+TEST_F(ServerTest, ConnectionsAreBounded) {
+  std::vector<RpcClient> clients;
+  for (int i = 0; i < 8; ++i) {
+    auto client = connect();
+    ASSERT_TRUE(client) << i;
+    clients.push_back(std::move(*client));
+  }
+  EXPECT_FALSE(connect());
+  clients.pop_back();
+  EXPECT_TRUE(RpcClient::connect_when_up({socket_, "", "test"}, soon()));
+}
+
+}  // namespace
+}  // namespace plexrl::api
