@@ -99,11 +99,11 @@ class SpawnSettings {
 
 Result<std::string> find_engine_program() {
   const std::string beside = own_directory() + "/plexrl-engine";
-  const std::string installed = PLEXRL_LIBEXECDIR "/plexrl-engine";
+  const std::string installed = own_directory() + "/../libexec/plexrl-engine";
   for (const std::string& path : {beside, installed})
     if (::access(path.c_str(), X_OK) == 0) return path;
-  return error(Code::NOT_FOUND, "plexrl-engine is neither at %s nor at %s", beside.c_str(),
-               installed.c_str());
+  return error(Code::NOT_FOUND, "plexrl-engine is neither at %s nor at %s; set engine_program",
+               beside.c_str(), installed.c_str());
 }
 
 std::vector<std::string> engine_arguments(const EngineSpec& spec) {
@@ -124,15 +124,16 @@ std::vector<std::string> engine_arguments(const EngineSpec& spec) {
 }
 
 std::vector<std::string> engine_environment(const EngineSpec& spec) {
-  std::vector<std::string> out = {
-      "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8",
-      "OMP_NUM_THREADS=" + std::to_string(spec.threads),
-      "OPENBLAS_NUM_THREADS=" + std::to_string(spec.threads),
-      // Spinning barriers collapse when a neighbour takes a core (measured: 52 ms per step).
-      "OMP_WAIT_POLICY=PASSIVE",
-      // Large blocks stay mapped instead of being refaulted in each step.
+  const std::string threads = std::to_string(spec.threads);
+  // Large blocks stay mapped instead of being refaulted in each step.
+  const std::string tunables =
       "GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184:"
-      "glibc.malloc.top_pad=67108864"};
+      "glibc.malloc.top_pad=67108864";
+  std::vector<std::string> out = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8", tunables,
+                                  "OMP_NUM_THREADS=" + threads, "OPENBLAS_NUM_THREADS=" + threads,
+                                  // Spinning barriers collapse when a neighbour takes a core
+                                  // (measured: 52 ms per step).
+                                  "OMP_WAIT_POLICY=PASSIVE"};
   if (const char* const stream = std::getenv("JOURNAL_STREAM"))
     out.push_back(std::string("JOURNAL_STREAM=") + stream);
   return out;

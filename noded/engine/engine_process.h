@@ -13,7 +13,8 @@
 
 namespace plexrl::engine {
 
-// The program beside this one (uninstalled), else the installed one. NOT_FOUND names both places.
+// The program beside this one (uninstalled), else in the libexec directory of the same prefix.
+// NOT_FOUND names both places; another place is given by engine_program in plexrl.yaml.
 [[nodiscard]] Result<std::string> find_engine_program();
 
 [[nodiscard]] std::vector<std::string> engine_arguments(const EngineSpec& spec);

@@ -66,7 +66,8 @@ class ProcessEngine final : public Engine {
   void take_frames();
   [[nodiscard]] Status serve(wire::Frame frame);
   [[nodiscard]] Status on_hello(const wire::EngineMessageT& message, std::vector<UniqueFd> fds);
-  void answer(ReplyHandler done, wire::EngineBodyUnion body, std::vector<UniqueFd> fds);
+  static void answer(const ReplyHandler& done, wire::EngineBodyUnion body,
+                     std::vector<UniqueFd> fds);
   void fail_call(ReplyHandler done, Status why);
   void update_events();
 
@@ -180,9 +181,9 @@ Status ProcessEngine::serve(wire::Frame frame) {
   if (found == calls_.end())
     return error(Code::PROTOCOL, "the engine answered request %llu, which is not outstanding",
                  static_cast<Number>(message.request_id));
-  ReplyHandler done = std::move(found->second);
+  const ReplyHandler done = std::move(found->second);
   calls_.erase(found);
-  answer(std::move(done), std::move(message.body), std::move(frame.fds));
+  answer(done, std::move(message.body), std::move(frame.fds));
   return {};
 }
 
@@ -201,7 +202,7 @@ Status ProcessEngine::on_hello(const wire::EngineMessageT& message, std::vector<
   return {};
 }
 
-void ProcessEngine::answer(ReplyHandler done, wire::EngineBodyUnion body,
+void ProcessEngine::answer(const ReplyHandler& done, wire::EngineBodyUnion body,
                            std::vector<UniqueFd> fds) {
   if (const wire::FailureT* const failure = body.AsFailure())
     return done(wire::from_failure(*failure));

@@ -70,7 +70,7 @@ class CommitCommand final : public MemoryCommand {
     reply.copy_ns = totals_.copy_ns;
     reply.stall_ns = stall_ns_;
     wire::EngineBodyUnion body;
-    body.Set(std::move(reply));
+    body.Set(reply);
     return body;
   }
 

@@ -99,8 +99,8 @@ bool EngineServer::on_memory_request(const Ticket& ticket, wire::EngineBodyUnion
     enqueue(ticket, make_suspend(table_, std::move(*suspend)));
   else if (auto* const commit = body.AsEngineCommit())
     enqueue(ticket, make_commit(table_, ops_, std::move(*commit)));
-  else if (auto* const forget = body.AsEngineForget())
-    enqueue(ticket, make_forget(table_, ops_, std::move(*forget)));
+  else if (const auto* const forget = body.AsEngineForget())
+    enqueue(ticket, make_forget(table_, ops_, *forget));
   else
     return false;
   return true;

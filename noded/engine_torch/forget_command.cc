@@ -100,7 +100,7 @@ class AbandonCommand final : public MemoryCommand {
 }  // namespace
 
 std::unique_ptr<MemoryCommand> make_forget(ModelTable& table, OpOwner& ops,
-                                           wire::EngineForgetT request) {
+                                           const wire::EngineForgetT& request) {
   return std::make_unique<ForgetCommand>(table, ops, request.model);
 }
 

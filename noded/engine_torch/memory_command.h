@@ -49,7 +49,7 @@ class OpOwner {
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_commit(ModelTable& table, const CommitGate& gate,
                                                          wire::EngineCommitT request);
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_forget(ModelTable& table, OpOwner& ops,
-                                                         wire::EngineForgetT request);
+                                                         const wire::EngineForgetT& request);
 // Undoes a dropped op that had yielded: at once when its model is resident, else when it is
 // resumed. Its KV memory is given back. `run` may be null (the op had not begun).
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_abandon(ModelTable& table, std::uint64_t model,

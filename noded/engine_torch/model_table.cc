@@ -122,7 +122,8 @@ Status ModelTable::bind_memory(HeldModel& model) {
 }
 
 Status ModelTable::check_place(const wire::SegmentPlaceT& place, std::uint64_t bytes) const {
-  const std::uint64_t chunks = (bytes + chunk_bytes() - 1) / chunk_bytes();
+  if (!attached()) return error(Code::INVALID_ARGUMENT, "no pools are attached");
+  const std::uint64_t chunks = (bytes + host_->chunk_bytes() - 1) / host_->chunk_bytes();
   if (place.bytes != bytes)
     return error(Code::INVALID_ARGUMENT, "segment %s has %llu bytes, not %llu",
                  kind_name(place.kind), static_cast<unsigned long long>(bytes),

@@ -168,7 +168,7 @@ wire::EngineBodyUnion OpBoard::reply_body(const HeldOp& op, OpOutcome outcome) {
       wire::EngineYieldedT yielded;
       yielded.op = op.request.op;
       yielded.run_ns = outcome.run_ns;
-      return body_of(std::move(yielded));
+      return body_of(yielded);
     }
     case OpOutcome::Kind::kDropped:
       return failure_body(

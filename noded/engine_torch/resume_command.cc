@@ -112,7 +112,7 @@ class ResumeCommand final : public MemoryCommand {
     reply.version = model_->position.version;
     reply.gradients_pending = model_->position.gradients_pending;
     wire::EngineBodyUnion body;
-    body.Set(std::move(reply));
+    body.Set(reply);
     return body;
   }
 

@@ -75,7 +75,7 @@ class SuspendCommand final : public MemoryCommand {
     reply.gradients_pending = model_->position.gradients_pending;
     reply.seq = model_->position.committed_seq;
     wire::EngineBodyUnion body;
-    body.Set(std::move(reply));
+    body.Set(reply);
     return body;
   }
 

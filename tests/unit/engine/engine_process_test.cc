@@ -46,6 +46,14 @@ TEST(EngineProcess, EnvironmentSetsThreadsAndNothingOfOurs) {
   EXPECT_FALSE(has("PLEXRL_SECRET=x"));
 }
 
+TEST(EngineProcess, AProgramThatIsNowhereIsNamedWithBothPlaces) {
+  const auto found = find_engine_program();  // neither lies beside this test
+  ASSERT_FALSE(found.has_value());
+  EXPECT_EQ(found.error().code(), Code::NOT_FOUND);
+  EXPECT_NE(found.error().text().find("/plexrl-engine nor at "), std::string::npos);
+  EXPECT_NE(found.error().text().find("libexec/plexrl-engine"), std::string::npos);
+}
+
 TEST(EngineProcess, ARecordedPidMustBeThatEngine) {
   const EngineSpec of = spec();
   EXPECT_EQ(recorded_engine(of), 0);
