@@ -32,22 +32,16 @@ void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bo
   }
   adopt(engine, hello);
   drop_unfinished(engine, hello);
-  const bool kept = has_training(engine);
-  // Nobody waits for yielded sampling any more. While training ops are unfinished one of them may
-  // be among the yielded, with its gradients half added, so none is dropped then.
-  if (!kept) drop_op(engine, 0, [] {});
   const bool taken = take_finished(hello);
   const OpId busy{hello.running_op != 0 ? hello.running_op : taken ? 0 : hello.finished_op};
-  if (!busy) return open(engine);
+  if (!busy) return drop_sampling(engine);
   if (parts_.ops.find(busy) != nullptr) return take_running(engine, busy);
-  drop_op(engine, busy.value, [this, engine] { open(engine); });
+  drop_op(engine, busy.value, [this, engine] { drop_sampling(engine); });
 }
 
-bool Reattach::has_training(EngineId engine) const {
-  for (const Model* const model : parts_.models.of_engine(engine))
-    for (const Op* const op : parts_.ops.of_model(model->id))
-      if (op->training() && op->state != OpState::kGap) return true;
-  return false;
+// Nobody waits for sampling ops that had yielded; after the last of the engine's own ops.
+void Reattach::drop_sampling(EngineId engine) {
+  drop_op(engine, 0, [this, engine] { open(engine); });
 }
 
 void Reattach::open(EngineId engine) {
@@ -162,7 +156,7 @@ void Reattach::running_ended(EngineId engine, OpId id, const Result<engine::Repl
                               reply ? error(Code::INTERNAL, "unexpected answer") : reply.error());
     }
   }
-  open(engine);
+  drop_sampling(engine);
 }
 
 }  // namespace plexrl::runtime

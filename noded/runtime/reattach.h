@@ -35,10 +35,10 @@ class Reattach {
   void forget(EngineId engine, std::uint64_t wire_model);
   void drop_op(EngineId engine, std::uint64_t op, std::function<void()> then);
   void drop_unfinished(EngineId engine, const wire::EngineHelloT& hello);
-  [[nodiscard]] bool has_training(EngineId engine) const;
   [[nodiscard]] bool take_finished(const wire::EngineHelloT& hello);
   void take_running(EngineId engine, OpId op);
   void running_ended(EngineId engine, OpId id, const Result<engine::Reply>& reply);
+  void drop_sampling(EngineId engine);
   void open(EngineId engine);
   void mark_yielded_training(ModelId model);
   [[nodiscard]] bool resident(const Op& op) const;
