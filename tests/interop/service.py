@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plexrld of the build in a temporary folder, with one small model and one open job.
+
+Needs root: jobs are opened as the Slurm hooks do it, and plexrld believes only uid 0 there.
+"""
+import json
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+    "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 24, "max_position_embeddings": 48,
+    "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True,
+    "attention_bias": False, "mlp_bias": False, "torch_dtype": "float32",
+}
+SITE = """
+cluster: interop
+pools:
+  - name: rl
+    partition: plexrl
+    nodes: interop1
+    models: [tiny]
+    train_modes: [lora, full, none]
+    host_memory_mib: 512
+    device_memory_mib: 512
+    activation_memory_mib: 128
+models:
+  - {{name: tiny, path: {model}, parameters: {parameters}, hidden_size: 32, layers: 2, intermediate_size: 80, kv_size: 16}}
+daemon:
+  user: root
+  run_dir: {directory}/run
+  state_dir: {directory}/state
+  engine_program: {engine}
+"""
+
+
+class Service:
+    def __init__(self, build):
+        self.build = pathlib.Path(build).resolve()
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="plexrl-interop-"))
+        self.daemon = None
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self):
+        self.model = self.directory / "model"
+        shape = self.directory / "shape.json"
+        shape.write_text(json.dumps(CONFIG))
+        subprocess.run([self.build / "plexrl-engine", "--init-model", self.model, "--config", shape, "--seed", "7"],
+                       check=True)
+        for name in ("run", "state"):
+            (self.directory / name).mkdir(mode=0o755)
+        site = self.directory / "plexrl.yaml"
+        site.write_text(SITE.format(model=self.model, parameters=30000, directory=self.directory,
+                                    engine=self.build / "plexrl-engine"))
+        self.log = open(self.directory / "log", "wb")
+        self.daemon = subprocess.Popen([self.build / "plexrld", "--config", site, "--node", "interop1"],
+                                       stdout=self.log, stderr=self.log)
+        socket = self.directory / "run" / "plexrld.sock"
+        deadline = time.monotonic() + 30
+        while not socket.exists():
+            if self.daemon.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("plexrld did not start: " + (self.directory / "log").read_text())
+            time.sleep(0.02)
+
+    def open_job(self, job_id, mode, rank=0):
+        """Socket and token of a new job of root."""
+        grant = f"v1:pool=rl:share=100:mem=256:mode={mode}:rank={rank}:slowdown=0:models=tiny"
+        run = subprocess.run([self.build / "plexrl", "job", "open", "--socket", self.directory / "run" / "plexrld.sock",
+                              "--job-id", str(job_id), "--user", "root", "--grant", grant, "--json"],
+                             check=True, capture_output=True, text=True)
+        pairs = json.loads(run.stdout)
+        return pairs["PLEXRL_SOCKET"], pairs["PLEXRL_TOKEN"]
+
+    def stop(self):
+        if self.daemon is not None:
+            engines = subprocess.run(["pgrep", "-P", str(self.daemon.pid)], capture_output=True, text=True).stdout.split()
+            self.daemon.send_signal(signal.SIGTERM)
+            try:
+                self.daemon.wait(30)
+            except subprocess.TimeoutExpired:
+                self.daemon.kill()
+                self.daemon.wait()
+            for pid in engines:  # engines outlive a plexrld by design
+                subprocess.run(["kill", "-KILL", pid], check=False, capture_output=True)
+            self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
