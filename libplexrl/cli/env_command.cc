@@ -55,7 +55,7 @@ EnvPairs plexrl_pairs(const char* const* environment) {
 std::string shell_exports(const EnvPairs& pairs) {
   std::string text;
   for (const auto& [name, value] : pairs)
-    text += "export " + name + "=" + shell_quoted(value) + "\n";
+    text.append("export ").append(name).append("=").append(shell_quoted(value)).append("\n");
   return text;
 }
 

@@ -25,7 +25,7 @@ std::string pools_of(const config::SiteConfig& site, const std::string& model) {
   std::string pools;
   for (const auto& pool : site.pools)
     if (std::find(pool.models.begin(), pool.models.end(), model) != pool.models.end())
-      pools += (pools.empty() ? "" : ",") + pool.name;
+      pools.append(pools.empty() ? "" : ",").append(pool.name);
   return pools;
 }
 
@@ -78,8 +78,9 @@ Status run_verify(const ModelOptions& options) {
                       {"parameters", check.parameters},
                       {"bytes", check.bytes},
                       {"problems", check.problems}});
-    text += entry.name + ": " + (check.problems.empty() ? "ok" : "not usable") + "\n";
-    for (const std::string& problem : check.problems) text += "  " + problem + "\n";
+    text.append(entry.name).append(check.problems.empty() ? ": ok\n" : ": not usable\n");
+    for (const std::string& problem : check.problems)
+      text.append("  ").append(problem).append("\n");
   }
   if (options.json)
     print_json({{"models", models}});

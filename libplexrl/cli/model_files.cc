@@ -166,7 +166,7 @@ Result<SafetensorsFacts> check_safetensors(const std::string& path) {
   for (const auto& [name, tensor] : header->items()) {
     if (name == "__metadata__") continue;
     const auto range = check_tensor(tensor, facts);
-    if (!range.has_value()) return range.error().within(path + ": tensor '" + name + "'");
+    if (!range.has_value()) return range.error().within("tensor '" + name + "'").within(path);
     ranges.push_back(*range);
   }
   PLEXRL_TRY(check_cover(std::move(ranges), facts.bytes - 8 - header_bytes).within(path));

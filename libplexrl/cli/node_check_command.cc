@@ -17,7 +17,7 @@ namespace {
 
 // slurmd kills the health check after 60 s; two calls of scontrol and the question fit in.
 constexpr Duration kScontrolLimit{15 * kSecond.ns};
-constexpr std::size_t kMaxScontrolBytes = 64 * 1024;
+constexpr std::size_t kMaxScontrolBytes = 65536;
 
 struct NodeCheckOptions {
   ServiceTarget target;

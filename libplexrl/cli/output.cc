@@ -62,9 +62,10 @@ std::string Table::to_text() const {
   std::string text;
   for (const auto& row : rows_) {
     std::string line;
-    for (std::size_t c = 0; c < columns; ++c) line += padded(row[c], width[c], right[c]) + "  ";
+    for (std::size_t c = 0; c < columns; ++c)
+      line.append(padded(row[c], width[c], right[c])).append("  ");
     line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    text.append(line).append("\n");
   }
   return text;
 }

@@ -35,8 +35,6 @@ Status check(const TrainOptions& options) {
     return error(Code::INVALID_ARGUMENT,
                  "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
                  options.prompts, options.samples);
-  if (options.resume && options.checkpoint.empty())
-    return error(Code::INVALID_ARGUMENT, "--resume needs --checkpoint FILE");
   return {};
 }
 
@@ -138,17 +136,24 @@ void add_check_options(CLI::App& command, TrainOptions& options) {
 }
 
 void add_file_options(CLI::App& command, TrainOptions& options) {
-  const std::map<std::string, SaveFormat> formats = {{"checkpoint", SaveFormat::kCheckpoint},
-                                                     {"weights", SaveFormat::kWeights}};
   command.add_option("--log", options.log, "write one JSON line per step to this file");
   command.add_option("--summary", options.summary, "write the summary to this file");
-  command.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");
+  auto* checkpoint =
+      command.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");
   command.add_option("--checkpoint-every", options.checkpoint_every, "steps between checkpoints")
       ->capture_default_str();
-  command.add_flag("--resume", options.resume, "go on from the checkpoint when there is one");
+  command.add_flag("--resume", options.resume, "go on from the checkpoint when there is one")
+      ->needs(checkpoint);
   auto* save = command.add_option("--save", options.save, "write the final model to this file");
-  command.add_option("--format", options.save_format, "of --save: checkpoint or weights")
-      ->transform(CLI::CheckedTransformer(formats))
+  command
+      .add_option_function<std::string>(
+          "--format",
+          [&options](const std::string& name) {
+            options.save_format =
+                name == "weights" ? SaveFormat::kWeights : SaveFormat::kCheckpoint;
+          },
+          "of --save: checkpoint or weights")
+      ->check(CLI::IsMember({"checkpoint", "weights"}))
       ->needs(save);
 }
 

@@ -64,8 +64,4 @@ class ActivationArena {
 // OpenMP's and BLAS's thread count.
 [[nodiscard]] Status install_activation_arena(std::unique_ptr<ActivationArena> arena, int threads);
 
-// Is OpenBLAS or MKL in the process? Training with the reference BLAS is 5 to 14 times slower, so
-// the engine warns at its start.
-[[nodiscard]] bool fast_blas_loaded() noexcept;
-
 }  // namespace plexrl::model

@@ -133,7 +133,7 @@ void OpBoard::stopped(OpOutcome outcome) {
   const bool yields = outcome.kind == OpOutcome::Kind::kYielded;
   if (outcome.kind == OpOutcome::Kind::kFinished) note_position(model, *op);
   wire::EngineBodyUnion body = reply_body(*op, std::move(outcome));
-  if (!yields && !op->drop) last_ = {op->request.op, body};
+  if (!yields && !op->drop) last_ = {op->request.op, op->request.seq, body};
   link_.reply(op->ticket, std::move(body));
   if (op->drop) link_.reply(*op->drop, body_of(wire::EngineDoneT()));
   if (yields) {
@@ -206,9 +206,9 @@ bool OpBoard::drop_running(const Ticket& ticket, std::uint64_t op) {
 
 std::vector<std::unique_ptr<HeldOp>> OpBoard::take_yielded(std::uint64_t op) {
   std::vector<std::unique_ptr<HeldOp>> taken;
-  if (op == 0 || last_.op == op) last_ = {};
+  if (last_.op == op || (op == 0 && last_.seq == 0)) last_ = {};
   for (auto at = yielded_.begin(); at != yielded_.end();) {
-    const bool wanted = op == 0 || at->first == op;
+    const bool wanted = at->first == op || (op == 0 && at->second->request.seq == 0);
     if (wanted) taken.push_back(std::move(at->second));
     at = wanted ? yielded_.erase(at) : std::next(at);
   }

@@ -27,7 +27,8 @@ class OpBoard final : public CommitGate, public OpOwner {
   // Drops the running op; false when it is not the running one. The ticket is answered when the
   // engine holds nothing of the op.
   [[nodiscard]] bool drop_running(const Ticket& ticket, std::uint64_t op);
-  // Takes the yielded op out (0: all of them) for an AbandonCommand; forgets the last result.
+  // Takes the yielded op out (0: all sampling ops) for an AbandonCommand; forgets the last result
+  // likewise.
   [[nodiscard]] std::vector<std::unique_ptr<HeldOp>> take_yielded(std::uint64_t op);
   // Yielded ops of a model that is being forgotten.
   void forget_model(std::uint64_t model) override;
@@ -43,6 +44,7 @@ class OpBoard final : public CommitGate, public OpOwner {
  private:
   struct LastResult {
     std::uint64_t op = 0;
+    std::uint64_t seq = 0;
     wire::EngineBodyUnion body;
   };
 

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
-#include <dlfcn.h>
 #include <torch/version.h>
 
 #include "engine_torch/activation_arena.h"
@@ -51,13 +50,6 @@ Status install_activation_arena(std::unique_ptr<ActivationArena> arena, int thre
     return error(Code::INTERNAL, "LibTorch's threads: %s", e.what());
   }
   return {};
-}
-
-// libtorch works with any libblas.so.3; the reference one is 5 to 14 times slower (measured).
-bool fast_blas_loaded() noexcept {
-  return ::dlsym(RTLD_DEFAULT, "openblas_get_config") != nullptr ||
-         ::dlsym(RTLD_DEFAULT, "mkl_get_version") != nullptr ||
-         ::dlsym(RTLD_DEFAULT, "MKL_Get_Version") != nullptr;
 }
 
 }  // namespace plexrl::model

@@ -20,6 +20,7 @@ check_folder_name() {
 }
 
 node_netns() { echo "$prefix-n${1#node}"; }
+node_list() { echo "node[1-$nodes]"; }
 node_names() { seq -f 'node%.0f' "$nodes"; }
 
 save_lab() {

@@ -40,8 +40,24 @@ stage() {
   install -m 755 "$file" "$lab/$2/$1"
 }
 
-slurm_conf() {
-  local node
+# ---- slurm.conf -----------------------------------------------------------------------------------
+
+write_slurm_config() {
+  if [ "$use_plugins" = 1 ]; then
+    make_gpus
+    write_site_config
+    write_gres_and_plugstack
+  fi
+  {
+    common_lines
+    if [ "$use_plugins" = 1 ]; then pool_lines; else stock_lines; fi
+    [ "$use_daemon" = 0 ] || health_check_lines
+    [ "$accounting" = 0 ] || accounting_lines
+  } >"$lab/etc/slurm.conf"
+  [ "$accounting" = 0 ] || write_slurmdbd_conf
+}
+
+common_lines() {
   cat <<TEXT
 ClusterName=lab
 SlurmUser=slurm
@@ -64,9 +80,6 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SwitchType=switch/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=100
 SchedulerType=sched/backfill
 SchedulerParameters=sched_min_interval=0,batch_sched_delay=0,bf_interval=1,sched_interval=5
 ReturnToService=2
@@ -77,11 +90,19 @@ MinJobAge=3600
 SlurmdParameters=config_overrides
 PartitionName=plain Nodes=ALL Default=YES State=UP
 TEXT
-  for node in $(node_names); do
-    echo "NodeName=$node NodeAddr=$(node_address "$node") CPUs=8 CoresPerSocket=8 RealMemory=16000$(node_gres "$node")"
-  done
-  [ "$use_plugins" = 0 ] || pool_lines
-  [ "$accounting" = 0 ] || cat <<TEXT
+}
+
+stock_lines() {
+  cat <<TEXT
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
+NodeName=$(node_list) NodeAddr=$(node_address_list) CPUs=8 CoresPerSocket=8 RealMemory=16000
+TEXT
+}
+
+accounting_lines() {
+  cat <<TEXT
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=6819
@@ -90,16 +111,22 @@ AccountingStoreFlags=job_comment
 TEXT
 }
 
+# Slurm passes no arguments to the program.
+health_check_lines() {
+  cat >"$lab/etc/node-check" <<TEXT
+#!/bin/sh
+export SLURM_CONF=$SLURM_CONF
+exec $lab/bin/plexrl node-check --config $lab/etc/plexrl.yaml
+TEXT
+  chmod 755 "$lab/etc/node-check"
+  echo "HealthCheckProgram=$lab/etc/node-check"
+  echo "HealthCheckInterval=5"
+}
+
 # Clones of /dev/null, so that jobs can ask for GPUs.
 make_gpus() {
   install -d -m 755 "$lab/dev"
   for number in 0 1; do mknod -m 666 "$lab/dev/gpu$number" c 1 3; done
-}
-
-write_slurm_config() {
-  if [ "$use_plugins" = 1 ]; then make_gpus; write_site_config; fi
-  slurm_conf >"$lab/etc/slurm.conf"
-  [ "$accounting" = 0 ] || write_slurmdbd_conf
 }
 
 write_slurmdbd_conf() {
@@ -124,25 +151,43 @@ TEXT
 
 # ---- the part that a site takes from `plexrl config slurm` -----------------------------------------
 
-node_gres() { [ "$use_plugins" = 0 ] || echo " Gres=gpu:2,plexrl:100,plexrl_mem:1024"; }
+# For nodes of 8 cores and 16 GB, whatever this machine has.
+site_text() {
+  local -a flags=()
+  [ "$accounting" = 0 ] || flags=(--accounting)
+  HWLOC_SYNTHETIC='package:1 [numa(memory=16777216000)] core:8 pu:1' \
+    "$lab/bin/plexrl" config slurm "$lab/etc/plexrl.yaml" --plugin-dir "$lab/lib" "${flags[@]}" ||
+    die "plexrl config slurm failed for $lab/etc/plexrl.yaml"
+}
+
+# site_section FILE: what the site adds to that file, without comments.
+site_section() {
+  site_text | awk -v name="# ---- $1" '/^# ---- / { on = index($0, name) == 1; next } on && NF && !/^#/'
+}
+
+# As a site would merge them: its own plugin folder and GRES types first, and the nodes' addresses.
 pool_lines() {
-  cat <<TEXT
-PluginDir=$slurm_plugin_dir:$lab/lib
-GresTypes=gpu,plexrl,plexrl_mem
-PrologFlags=Alloc
-JobSubmitPlugins=plexrl
-PlugStackConfig=$lab/etc/plugstack.conf
-PartitionName=plexrl Nodes=ALL State=UP OverSubscribe=NO
-TEXT
-  echo "optional $lab/lib/spank_plexrl.so config=$lab/etc/plexrl.yaml" >"$lab/etc/plugstack.conf"
-  printf 'AutoDetect=off\nName=gpu File=%s/dev/gpu[0-1]\nName=plexrl Count=100 Flags=CountOnly\nName=plexrl_mem Count=1024 Flags=CountOnly\n' "$lab" >"$lab/etc/gres.conf"
+  site_section slurm.conf | sed -E \
+    -e "s|^PluginDir=|PluginDir=$slurm_plugin_dir:|" \
+    -e 's|^GresTypes=|GresTypes=gpu,|' \
+    -e "s|^(NodeName=[^ ]+) (.*) Gres=|\\1 NodeAddr=$(node_address_list) \\2 Gres=gpu:2,|"
+  echo "PlugStackConfig=$lab/etc/plugstack.conf"
+}
+
+write_gres_and_plugstack() {
+  {
+    echo "AutoDetect=off"
+    echo "Name=gpu File=$lab/dev/gpu[0-1]"
+    site_section gres.conf
+  } >"$lab/etc/gres.conf"
+  site_section plugstack.conf >"$lab/etc/plugstack.conf"
 }
 
 write_site_config() {
   local model=$lab/models/tiny
-  sed -e "s|@LAB@|$lab|g" -e "s|@NODES@|node[1-$nodes]|g" -e "s|@MODEL@|$model|g" \
+  sed -e "s|@LAB@|$lab|g" -e "s|@NODES@|$(node_list)|g" -e "s|@MODEL@|$model|g" \
     "${site_file:-$here/lab.d/site.yaml}" >"$lab/etc/plexrl.yaml"
-  [ "$use_daemon" = 1 ] && grep -q "$model" "$lab/etc/plexrl.yaml" || return 0
+  if [ "$use_daemon" = 0 ] || ! grep -q "$model" "$lab/etc/plexrl.yaml"; then return; fi
   install -d -m 755 "$lab/models"
   "$lab/bin/plexrl-engine" --init-model "$model" --config "$here/lab.d/model.json" --seed 1 >"$logs/init-model.out" 2>&1 ||
     die "cannot make a model: $logs/init-model.out"

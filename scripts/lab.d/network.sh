@@ -4,6 +4,7 @@
 # host, so every lab can use the same addresses.
 
 node_address() { echo "10.77.0.$((10 + ${1#node}))"; }
+node_address_list() { echo "10.77.0.[11-$((10 + nodes))]"; }
 
 make_network() {
   local node space

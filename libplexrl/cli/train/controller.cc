@@ -228,6 +228,7 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
     double tokens = 0.0;
     for (const auto row : part) tokens += static_cast<double>(batch.sequences[row].tokens.size());
     std::vector<Datum> data;
+    data.reserve(part.size());
     for (const auto row : part)
       data.push_back(ppo_datum(batch.prompts[row / options_.samples], batch.sequences[row],
                                static_cast<float>(advantages[row] / tokens)));

@@ -25,6 +25,7 @@ Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
 Result<RolloutBatch> Rollout::train(std::uint64_t step, std::uint64_t version) {
   Random random(options_.seed, Stream::kProblems, step);
   std::vector<Problem> problems;
+  problems.reserve(options_.prompts);
   for (std::uint32_t i = 0; i < options_.prompts; ++i)
     problems.push_back(environment_.training_problem(random));
   GenerateRequest request;
@@ -39,6 +40,7 @@ Result<RolloutBatch> Rollout::held_out(std::uint64_t step, std::uint64_t version
                                        double temperature) {
   Random random(options_.seed, Stream::kEvaluation, 0);
   std::vector<Problem> problems;
+  problems.reserve(options_.eval_prompts);
   for (std::uint32_t i = 0; i < options_.eval_prompts; ++i)
     problems.push_back(environment_.held_out_problem(random));
   GenerateRequest request;
@@ -58,6 +60,7 @@ Status Rollout::check_length(const Problem& problem, const Tokens& prompt) const
 
 Result<RolloutBatch> Rollout::run(const std::vector<Problem>& problems, GenerateRequest request) {
   RolloutBatch batch;
+  batch.prompts.reserve(problems.size());
   for (const Problem& problem : problems) {
     auto prompt = tokenizer_.encode(problem.prompt);
     if (!prompt.has_value()) return prompt.error().within("prompt '" + problem.prompt + "'");
@@ -83,6 +86,7 @@ Result<RolloutBatch> Rollout::run(const std::vector<Problem>& problems, Generate
 Status Rollout::score(const std::vector<Problem>& problems, std::uint32_t samples,
                       RolloutBatch& batch) {
   std::vector<Attempt> attempts;
+  attempts.reserve(batch.sequences.size());
   for (std::size_t row = 0; row < batch.sequences.size(); ++row) {
     const Sequence& sequence = batch.sequences[row];
     if (sequence.tokens.empty() || sequence.tokens.size() != sequence.logprobs.size())

@@ -25,6 +25,7 @@ Result<std::vector<Datum>> sft_batch(Environment& environment, const CharTokeniz
                                      std::uint32_t batch, std::uint64_t seed, std::uint64_t step) {
   Random random(seed, Stream::kSftProblems, step);
   std::vector<Datum> data;
+  data.reserve(batch);
   double answer_tokens = 0.0;
   for (std::uint32_t i = 0; i < batch; ++i) {
     const Problem problem = environment.training_problem(random);

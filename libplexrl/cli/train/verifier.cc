@@ -15,7 +15,7 @@
 namespace plexrl::cli {
 namespace {
 
-constexpr std::size_t kMaxOutputBytes = 64 * 1024;
+constexpr std::size_t kMaxOutputBytes = 65536;
 
 std::string input_line(const Attempt& attempt) {
   const nlohmann::json line = {{"prompt", attempt.problem->prompt},
@@ -65,6 +65,7 @@ Result<std::vector<double>> Verifier::score(const std::vector<Attempt>& attempts
       });
   }
   std::vector<double> rewards;
+  rewards.reserve(results.size());
   Status first_broken;
   std::size_t broken = 0;
   for (const auto& result : results) {

@@ -76,7 +76,5 @@ TEST(Capacity, SamplingFailsCleanly) {
   EXPECT_EQ(run_op(model, args_union(std::move(logprobs))).error().code(), Code::NO_CAPACITY);
 }
 
-TEST(Capacity, FastBlasIsLoaded) { EXPECT_TRUE(fast_blas_loaded()); }
-
 }  // namespace
 }  // namespace plexrl::model

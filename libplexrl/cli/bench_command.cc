@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench_command.h"
+
+#include "cli/bench/bench_op.h"
+#include "cli/output.h"
+
+namespace plexrl::cli {
+namespace {
+
+Status run_op(const BenchOpOptions& options) {
+  print_progress("measuring a plexrld of its own; this takes about half a minute");
+  PLEXRL_ASSIGN(const nlohmann::json rows, bench_op(options));
+  if (options.json) {
+    print_json(rows);
+    return {};
+  }
+  Table table({"load", "clients", "p50 us", "p99 us", "ops/s"});
+  for (const auto& row : rows)
+    table.add({row["mode"].get<std::string>(), std::to_string(row["clients"].get<int>()),
+               format_fixed(row["p50_us"].get<double>(), 0),
+               format_fixed(row["p99_us"].get<double>(), 0),
+               format_fixed(row["ops_per_s"].get<double>(), 0)});
+  print_text(table.to_text());
+  return {};
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Run& chosen) {
+  CLI::App* bench = app.add_subcommand("bench", "measure parts of the service");
+  bench->require_subcommand(1);
+  CLI::App* op = bench->add_subcommand("op", "cost of an operation in plexrld, without a model");
+  auto options = std::make_shared<BenchOpOptions>();
+  op->add_option("--clients", options->clients, "connections")->capture_default_str();
+  op->add_option("--seconds", options->seconds, "of each measurement")->capture_default_str();
+  op->add_option("--repeats", options->repeats, "medians over so many")->capture_default_str();
+  op->add_option("--plexrld", options->plexrld, "the daemon's program");
+  add_json_option(*op, options->json);
+  on_chosen(*op, chosen, options, run_op);
+}
+
+}  // namespace plexrl::cli

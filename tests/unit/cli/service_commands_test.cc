@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commands that talk to a service, against a fake one and a fake scontrol.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "cli/commands.h"
+#include "fakes/fake_service.h"
+#include "nlohmann/json.hpp"
+
+namespace plexrl::cli {
+namespace {
+
+struct Outcome {
+  int exit_status;
+  std::string out;
+  std::string err;
+};
+
+Outcome run(std::vector<std::string> arguments) {
+  std::vector<const char*> argv{"plexrl"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  const int exit_status = run_program(static_cast<int>(argv.size()), argv.data());
+  std::string out = testing::internal::GetCapturedStdout();
+  return {exit_status, out, testing::internal::GetCapturedStderr()};
+}
+
+TEST(ServiceCommands, PrintTheDaemonsDocument) {
+  fakes::FakeService service;
+  for (const char* command : {"status", "jobs", "ops"}) {
+    const Outcome outcome = run({command, "--json", "--socket", service.socket()});
+    EXPECT_EQ(outcome.exit_status, kExitOk) << outcome.err;
+    EXPECT_TRUE(nlohmann::json::accept(outcome.out)) << outcome.out;
+    EXPECT_TRUE(outcome.err.empty());
+  }
+}
+
+TEST(ServiceCommands, NobodyListensIsAFailureWithThePath) {
+  for (const char* command : {"status", "jobs", "ops", "drain", "resume"}) {
+    const Outcome outcome = run({command, "--json", "--socket", "/nonexistent/socket"});
+    EXPECT_EQ(outcome.exit_status, kExitFailed);
+    EXPECT_TRUE(outcome.out.empty());
+    EXPECT_NE(outcome.err.find("/nonexistent/socket"), std::string::npos);
+  }
+}
+
+TEST(ServiceCommands, ReportNeedsAJob) {
+  EXPECT_EQ(run({"report"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"report", "seven"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"report", "0"}).exit_status, kExitUsage);
+}
+
+TEST(ServiceCommands, JobOpenChecksTheGrantFirst) {
+  const Outcome outcome =
+      run({"job", "open", "--job-id", "7", "--user", "root", "--grant", "v1:all"});
+  EXPECT_EQ(outcome.exit_status, kExitFailed);
+  EXPECT_NE(outcome.err.find("--grant"), std::string::npos);
+}
+
+TEST(ServiceCommands, TrainChecksItsOptions) {
+  EXPECT_EQ(run({"train", "--resume"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"train", "--samples", "0"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"train", "--lr", "-1"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"train", "--train", "both"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"train", "--format", "weights"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"train", "--env", "chess"}).exit_status, kExitFailed);
+}
+
+// scontrol that shows one node and notes what it is told to change.
+class NodeCheckTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/plexrl-node-check-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    directory_ = name;
+    std::ofstream(path("site.yaml"))
+        << "cluster: c\npools:\n  - name: rl\n    partition: p\n"
+           "    nodes: n1\n    models: demo\n    host_memory_mib: 512\n"
+           "    device_memory_mib: 64\n    activation_memory_mib: 16\n"
+           "models:\n  - name: demo\n    path: /m\n    parameters: 6\n"
+           "    hidden_size: 4\n    layers: 1\n    intermediate_size: 8\n";
+    std::ofstream(path("scontrol"))
+        << "#!/bin/sh\ncase $1 in\n  show) cat " << path("node") << ";;\n  update) echo \"$@\" >>"
+        << path("updates") << ";;\n  *) exit 3;;\nesac\n";
+    std::filesystem::permissions(path("scontrol"), std::filesystem::perms::owner_all);
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string path(const char* name) const { return directory_ + "/" + name; }
+  Outcome check(const std::string& socket, const std::string& state, const char* node = "n1") {
+    std::ofstream(path("node")) << "NodeName=" << node << " " << state << " ThreadsPerCore=1\n";
+    return run({"node-check", "--json", "--config", path("site.yaml"), "--node", node, "--scontrol",
+                path("scontrol"), "--socket", socket, "--timeout", "1"});
+  }
+  std::string updates() const {
+    std::ifstream file(path("updates"));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::string directory_;
+};
+
+TEST_F(NodeCheckTest, DrainsWhenTheServiceIsDown) {
+  const Outcome outcome = check("/nonexistent/socket", "State=IDLE");
+  ASSERT_EQ(outcome.exit_status, kExitOk) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["action"], "drained");
+  EXPECT_EQ(updates(),
+            "update NodeName=n1 State=DRAIN Reason=plexrl-node-check: plexrld does not answer\n");
+}
+
+TEST_F(NodeCheckTest, ResumesWhenItIsBack) {
+  fakes::FakeService service;
+  const Outcome outcome = check(service.socket(), "State=IDLE+DRAIN Reason=plexrl-node-check: x");
+  ASSERT_EQ(outcome.exit_status, kExitOk) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["action"], "resumed");
+  EXPECT_EQ(updates(), "update NodeName=n1 State=RESUME\n");
+}
+
+TEST_F(NodeCheckTest, LeavesOthersDrainsAndOtherNodesAlone) {
+  fakes::FakeService service;
+  EXPECT_EQ(check(service.socket(), "State=IDLE+DRAIN Reason=disk").exit_status, kExitOk);
+  EXPECT_EQ(check("/nonexistent/socket", "State=IDLE+DRAIN Reason=disk").exit_status, kExitOk);
+  EXPECT_EQ(check("/nonexistent/socket", "State=IDLE", "login1").exit_status, kExitOk);
+  EXPECT_EQ(updates(), "");
+}
+
+TEST_F(NodeCheckTest, AFailingScontrolIsAFailure) {
+  std::ofstream(path("scontrol")) << "#!/bin/sh\nexit 1\n";
+  EXPECT_EQ(check("/nonexistent/socket", "State=IDLE").exit_status, kExitFailed);
+}
+
+TEST_F(NodeCheckTest, ANodeNameIsNotShellText) {
+  const Outcome outcome = check("/nonexistent/socket", "State=IDLE", "n1;reboot");
+  EXPECT_EQ(outcome.exit_status, kExitFailed);
+  EXPECT_NE(outcome.err.find("not a node name"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace plexrl::cli
