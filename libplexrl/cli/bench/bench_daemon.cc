@@ -27,7 +27,8 @@ constexpr std::size_t kLogTail = 1500;
 // One pool on one node of any name; sizes suit the fake engine. Queues are longer than the load, so
 // that the load measures the daemon and not its refusals.
 std::string site_text(const std::string& directory, const std::string& user) {
-  return "pools:\n"
+  return "cluster: bench\n"
+         "pools:\n"
          "  - name: bench\n"
          "    partition: bench\n"
          "    nodes: benchnode\n"
