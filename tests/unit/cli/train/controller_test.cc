@@ -59,6 +59,15 @@ TEST_F(ControllerTest, RunsToTheEndAndSummarises) {
   EXPECT_NE(progress_.find("step 6/6"), std::string::npos);
 }
 
+TEST_F(ControllerTest, CheckpointsAreNotPartOfTheSteps) {
+  options_.checkpoint = path("checkpoint");
+  options_.checkpoint_every = 1;
+  FakeService service;
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value());
+  EXPECT_NEAR((*summary)["busy_s"].get<double>(), 6 * 6 * 0.001, 1e-9);
+}
+
 TEST_F(ControllerTest, SameSeedSameOpsOtherSeedOtherOps) {
   FakeService first, second, third;
   ASSERT_TRUE(run(first).has_value());
