@@ -48,8 +48,7 @@ class SignalsBlocked {
 
 }  // namespace
 
-// ---- life
-// ----------------------------------------------------------------------------------------
+// ---- life ----
 
 Session::Session(SessionOptions options) : options_(std::move(options)) {}
 
@@ -98,8 +97,7 @@ TimePoint Session::default_deadline() const noexcept {
   return system_clock().now() + options_.timeout;
 }
 
-// ---- requests
-// ------------------------------------------------------------------------------------
+// ---- requests ----
 
 Result<ExchangePtr> Session::begin(Lock&, wire::MessageT request, UniqueFd fd, ModelPtr model) {
   if (link_ == Link::kRefused || closing_)
@@ -180,8 +178,7 @@ bool Session::done(const ExchangePtr& op) const {
   return op->done;
 }
 
-// ---- models
-// --------------------------------------------------------------------------------------
+// ---- models ----
 
 Result<ModelPtr> Session::open_model(wire::CreateModelT request) {
   const wire::CreateModelT again = request;
@@ -237,8 +234,7 @@ Status Session::sync_model(const ModelPtr& model) {
   return {};
 }
 
-// ---- operations
-// ----------------------------------------------------------------------------------
+// ---- operations ----
 
 Result<ExchangePtr> Session::submit(const ModelPtr& model, wire::OpArgsUnion args, UniqueFd fd) {
   const bool training = is_training(args);

@@ -51,8 +51,7 @@ void Session::run() noexcept {
   }
 }
 
-// ---- connected
-// -----------------------------------------------------------------------------------
+// ---- connected ----
 
 void Session::serve(Lock& lock) {
   if (link_ == Link::kUp && !channel_->failure().ok()) {
@@ -188,8 +187,7 @@ void Session::resubmit(const ExchangePtr& exchange, TimePoint now) {
   }
 }
 
-// ---- lost and found
-// ------------------------------------------------------------------------------
+// ---- lost and found ----
 
 void Session::connection_lost(const Status& why) {
   link_ = Link::kLost;

@@ -58,7 +58,7 @@ std::string pools_open_to(const SiteConfig& site, const Submitter& submitter) {
   return names.empty() ? "no pool is open to you" : "pools open to you: " + joined(names);
 }
 
-// ---- jobs without --plexrl-pool -----------------------------------------------------------------
+// ---- jobs without --plexrl-pool ----
 
 Status check_no_options(const JobRequest& request) {
   for (const OptionRow& row : option_table())
@@ -82,7 +82,7 @@ Result<Rewrite> ordinary_job(const JobRequest& request, const SiteConfig& site) 
   return result;
 }
 
-// ---- jobs of a pool -----------------------------------------------------------------------------
+// ---- jobs of a pool ----
 
 Result<const PoolEntry*> choose_pool(const JobRequest& request, const SiteConfig& site,
                                      const Submitter& submitter) {

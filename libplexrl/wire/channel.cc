@@ -64,8 +64,7 @@ std::optional<Frame> Channel::next() {
   return frame;
 }
 
-// ---- in
-// ------------------------------------------------------------------------------------------
+// ---- in ----
 
 Status Channel::receive() {
   PLEXRL_TRY(failure_);
@@ -172,8 +171,7 @@ std::size_t Channel::consume_payload(std::span<const std::uint8_t> bytes) {
   return count;
 }
 
-// ---- out
-// -----------------------------------------------------------------------------------------
+// ---- out ----
 
 Status Channel::send(flatbuffers::DetachedBuffer payload, std::vector<UniqueFd> fds) {
   PLEXRL_TRY(failure_);

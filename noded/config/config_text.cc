@@ -57,7 +57,7 @@ void append_keys(const Json& section, const std::string& first, const std::strin
   }
 }
 
-// ---- manual -------------------------------------------------------------------------------------
+// ---- manual ----
 
 template <class Section>
 std::string default_text(const Key<Section>& key) {

@@ -60,8 +60,7 @@ Status DeviceScheduler::admissible(std::uint64_t device_bytes, ModelId base) con
                device_bytes, base_bytes, capacity);
 }
 
-// ---- events
-// --------------------------------------------------------------------------------------
+// ---- events ----
 
 void DeviceScheduler::on(const ModelAdded& event) {
   PLEXRL_CHECK(event.model && event.engine, "a model has a number and an engine");
@@ -185,8 +184,7 @@ void DeviceScheduler::on(const EngineDown& event) {
         lose(model);
 }
 
-// ---- decisions
-// -----------------------------------------------------------------------------------
+// ---- decisions ----
 
 void DeviceScheduler::decide() {
   end_pauses();
@@ -315,8 +313,7 @@ void DeviceScheduler::set_wakeup() {
   out_.wakeup = out_.wakeup.ns == 0 ? pause_ends : std::min(out_.wakeup, pause_ends);
 }
 
-// ---- bookkeeping
-// ---------------------------------------------------------------------------------
+// ---- bookkeeping ----
 
 void DeviceScheduler::request(ModelId model, Place place) {
   models_.set_place(model, place);

@@ -24,7 +24,7 @@ enum class OpKind : std::uint8_t {
   kLoad
 };
 
-// ---- events: what happened ----------------------------------------------------------------------
+// ---- events: what happened ----
 
 // A model that can be resident. A base of a LoRA engine is a model without ops; adapters name it in
 // `base` and need it resident too. `device_bytes` is what it occupies while resident.
@@ -87,7 +87,7 @@ struct Tick {};  // Actions::wakeup has come
 using Event = std::variant<ModelAdded, ModelRemoved, OpArrived, OpCancelled, OpYielded, OpFinished,
                            ModelResumed, ModelParked, MoveFailed, EngineUp, EngineDown, Tick>;
 
-// ---- actions: what to do now, in this order -----------------------------------------------------
+// ---- actions: what to do now, in this order ----
 
 struct StartOp {
   OpId op;

@@ -191,8 +191,7 @@ Reply FakeEngineImpl::pong(std::uint64_t nonce) const {
   return reply_with(pong);
 }
 
-// ---- ops
-// -----------------------------------------------------------------------------------------
+// ---- ops ----
 
 void FakeEngineImpl::run_op(std::uint64_t call, const wire::EngineRunOpT& request) {
   if (finished_op_ != 0 && finished_op_ == request.op) {

@@ -95,8 +95,7 @@ ExitStatus reap(int pidfd) noexcept {
 
 }  // namespace
 
-// ---- handles
-// -------------------------------------------------------------------------------------
+// ---- handles ----
 
 void IoWatch::set_events(std::uint32_t events) {
   if (!source_ || events == events_) return;
@@ -126,8 +125,7 @@ int ProcessWatch::kill(int signal) const noexcept {
   return rc == 0 ? 0 : errno;
 }
 
-// ---- the loop
-// ------------------------------------------------------------------------------------
+// ---- the loop ----
 
 EventLoop::EventLoop() : state_(std::make_unique<State>()) {}
 EventLoop::~EventLoop() = default;
@@ -237,8 +235,7 @@ Result<bool> EventLoop::enable_watchdog() {
   return rc > 0;
 }
 
-// ---- systemd
-// -------------------------------------------------------------------------------------
+// ---- systemd ----
 
 void notify_systemd(const std::string& state) { sd_notify(0, state.c_str()); }
 

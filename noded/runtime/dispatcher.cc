@@ -21,7 +21,7 @@ unsigned long long number(ModelId model) { return model.value; }
 Dispatcher::Dispatcher(Parts parts)
     : parts_(std::move(parts)), mover_(parts_.engines, parts_.models, parts_.state, *this) {}
 
-// ---- the scheduler ------------------------------------------------------------------------------
+// ---- the scheduler ----
 
 void Dispatcher::post(core::Event event) {
   events_.push_back(event);
@@ -87,7 +87,7 @@ void Dispatcher::cancel(Op& op) {
   parts_.listener.op_ended(op.id, error(Code::CANCELLED, "cancelled before it ended"));
 }
 
-// ---- ops ----------------------------------------------------------------------------------------
+// ---- ops ----
 
 void Dispatcher::start_op(OpId id) {
   Op* const op = parts_.ops.find(id);
@@ -187,8 +187,7 @@ void Dispatcher::drop_in_engine(const Op& op) {
   if (op.kind == core::OpKind::kGenerate) mover_.free_kv(op.model);
 }
 
-// ---- models and engines
-// ---------------------------------------------------------------------------
+// ---- models and engines ----
 
 void Dispatcher::base_added(const EngineRow& engine) {
   post(core::ModelAdded{engine.base_model, TenantId{}, engine.id, ModelId{},
@@ -316,7 +315,7 @@ void Dispatcher::commit_ended(ModelId model, const Status& why) {
   parts_.listener.commit_ended(model, why);
 }
 
-// ---- time ---------------------------------------------------------------------------------------
+// ---- time ----
 
 void Dispatcher::escalate(TimePoint now) {
   const auto late = std::find_if(yield_due_.begin(), yield_due_.end(),

@@ -40,7 +40,7 @@ engine::EngineSpec engine_spec(const config::SiteConfig& config, const config::P
   return spec;
 }
 
-// ---- create -------------------------------------------------------------------------------------
+// ---- create ----
 
 void ModelService::create(TenantId tenant_id, wire::CreateModelT request, ModelHandler done) {
   const Tenant* const tenant = parts_.tenants.find(tenant_id);
@@ -186,7 +186,7 @@ Status ModelService::add_known(const Model& model) {
   return {};
 }
 
-// ---- engines ------------------------------------------------------------------------------------
+// ---- engines ----
 
 void ModelService::engine_up(EngineId engine) {
   const EngineRow* const row = parts_.models.engine(engine);
@@ -251,8 +251,7 @@ void ModelService::release_engine(EngineId engine) {
     PLEXRL_LOG(kError, "%s", status.to_string().c_str());
 }
 
-// ---- remove and restore
-// -----------------------------------------------------------------------------
+// ---- remove and restore ----
 
 Status ModelService::remove(TenantId tenant, ModelId id) {
   const Model* const model = parts_.models.find(id);

@@ -130,7 +130,7 @@ NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& poo
 
 NodeRuntime::~NodeRuntime() = default;
 
-// ---- start --------------------------------------------------------------------------------------
+// ---- start ----
 
 Status NodeRuntime::start(std::function<void(const Status&)> ready) {
   ready_ = std::move(ready);
@@ -225,7 +225,7 @@ void NodeRuntime::begin_journal(const core::Scheduler& scheduler) {
     PLEXRL_LOG(kWarning, "no journal: %s", status.to_string().c_str());
 }
 
-// ---- engines ------------------------------------------------------------------------------------
+// ---- engines ----
 
 void NodeRuntime::engine_ready(EngineId engine, const wire::EngineHelloT& hello) {
   const bool survivor = hello.host_chunks != 0 && survivors_.erase(engine) != 0;
@@ -248,7 +248,7 @@ void NodeRuntime::engine_failing(EngineId engine, const Status& why) {
   if (live_) live_->model_service.engine_failing(engine, why);
 }
 
-// ---- time ---------------------------------------------------------------------------------------
+// ---- time ----
 
 void NodeRuntime::wake(TimePoint when) {
   if (next_alarm_.ns != 0 && next_alarm_ <= when) return;
@@ -274,7 +274,7 @@ void NodeRuntime::tick() {
   if (next.ns != 0) wake(next);
 }
 
-// ---- end ----------------------------------------------------------------------------------------
+// ---- end ----
 
 bool NodeRuntime::drain() {
   draining_ = true;

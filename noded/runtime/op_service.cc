@@ -41,7 +41,7 @@ unsigned long long number(std::uint64_t value) { return value; }
 
 }  // namespace
 
-// ---- submit -------------------------------------------------------------------------------------
+// ---- submit ----
 
 void OpService::submit(SubmitRequest request) {
   Model* const model = parts_.models.find(ModelId{request.submit.model});
@@ -175,7 +175,7 @@ void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSiz
   if (!flow.recovering()) feed(op);
 }
 
-// ---- order --------------------------------------------------------------------------------------
+// ---- order ----
 
 void OpService::feed(Op& op) { dispatcher_->feed(op); }
 
@@ -196,7 +196,7 @@ void OpService::op_started(Op& op) {
   if (op.training() && !op.replay && !op.started) parts_.flows.at(op.model).stream.start(op.seq);
 }
 
-// ---- ends ---------------------------------------------------------------------------------------
+// ---- ends ----
 
 void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
   Op* const op = parts_.ops.find(id);
@@ -297,7 +297,7 @@ void OpService::drop_ops(ModelId model, const Status& why) {
   }
 }
 
-// ---- commits ------------------------------------------------------------------------------------
+// ---- commits ----
 
 void OpService::want_commit(ModelId model) {
   const Status status = dispatcher_->mover().commit(model);
@@ -354,8 +354,7 @@ void OpService::model_gone(ModelId model) {
   if (gone_) gone_(model);
 }
 
-// ---- clients that change their mind
-// ---------------------------------------------------------------
+// ---- clients that change their mind ----
 
 void OpService::cancel(SessionId session, std::uint64_t request_id) {
   Op* const op = parts_.ops.find_request(session, request_id);

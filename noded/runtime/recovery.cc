@@ -23,8 +23,7 @@ unsigned long long number(std::uint64_t value) { return value; }
 
 }  // namespace
 
-// ---- start of plexrld
-// -----------------------------------------------------------------------------
+// ---- start of plexrld ----
 
 Status Recovery::restore(Model& model) {
   if (const state::Manifest* manifest = parts_.state.manifest(model.id))
@@ -54,8 +53,7 @@ Status Recovery::restore(Model& model) {
   }
 }
 
-// ---- replay
-// ---------------------------------------------------------------------------------------
+// ---- replay ----
 
 Result<bool> Recovery::needs_replay(const Model& model, std::uint64_t seq, Op* op) const {
   if (!parts_.log.has_result(model.id, seq)) return false;
@@ -202,8 +200,7 @@ void Recovery::lose(Model& model, const Status& why) {
   feed_waiting(id);
 }
 
-// ---- an engine's death
-// ------------------------------------------------------------------------------
+// ---- an engine's death ----
 
 void Recovery::note_deaths(EngineId engine) {
   for (const Model* const model : parts_.models.of_engine(engine)) {

@@ -29,8 +29,7 @@ Status TenantService::restore(bool rebooted) {
   return {};
 }
 
-// ---- open
-// -----------------------------------------------------------------------------------------
+// ---- open ----
 
 Result<slurm::Grant> TenantService::check_grant(const std::string& text) const {
   PLEXRL_ASSIGN(auto grant, slurm::parse_grant(text));
@@ -96,8 +95,7 @@ Result<std::string> TenantService::attach(const wire::AttachTaskT& request) {
   return parts_.tenants.find(id)->token;
 }
 
-// ---- close
-// ----------------------------------------------------------------------------------------
+// ---- close ----
 
 void TenantService::end_incarnation(TenantId tenant) {
   closed_(tenant);
@@ -164,7 +162,7 @@ void TenantService::finish_drops() {
   if (dropping != dropping_ && !pending_.empty()) retry_pending(parts_.clock.now());
 }
 
-// ---- time ---------------------------------------------------------------------------------------
+// ---- time ----
 
 void TenantService::close_orphans(TimePoint now, const std::set<TenantId>& connected) {
   std::vector<TenantId> orphans;

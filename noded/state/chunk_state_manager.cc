@@ -41,8 +41,7 @@ Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
 ChunkStateManager::ChunkStateManager(const PoolSizes& sizes, store::StateStore& store)
     : sizes_(sizes), store_(store), device_(sizes.device_chunks), host_(sizes.host_chunks) {}
 
-// ---- opening
-// -------------------------------------------------------------------------------------
+// ---- opening ----
 
 Status ChunkStateManager::load(bool host_pool_is_new) {
   std::vector<std::uint64_t> keys;
@@ -209,8 +208,7 @@ std::uint64_t ChunkStateManager::device_bytes(ModelId model) const {
   return chunks * sizes_.chunk_bytes;
 }
 
-// ---- resume
-// --------------------------------------------------------------------------------------
+// ---- resume ----
 
 Result<MovePlan> ChunkStateManager::plan_resume(ModelId model) {
   ModelRecord& record = at(model);
@@ -274,8 +272,7 @@ void ChunkStateManager::resume_failed(ModelId model) {
   if (record.kv && record.kv->leaving) drop_kv(record);
 }
 
-// ---- kv
-// ------------------------------------------------------------------------------------------
+// ---- kv ----
 
 Result<SegmentMove> ChunkStateManager::allocate_kv(ModelId model, std::uint64_t bytes) {
   ModelRecord& record = at(model);
@@ -326,8 +323,7 @@ void ChunkStateManager::mark_dirty(ModelId model, const Position& now) {
   record.note(now);
 }
 
-// ---- suspend
-// -------------------------------------------------------------------------------------
+// ---- suspend ----
 
 Result<MovePlan> ChunkStateManager::plan_suspend(ModelId model) {
   ModelRecord& record = at(model);
@@ -412,8 +408,7 @@ void ChunkStateManager::suspend_failed(ModelId model) {
   if (record.kv && record.kv->leaving) drop_kv(record);
 }
 
-// ---- commit
-// --------------------------------------------------------------------------------------
+// ---- commit ----
 
 Result<MovePlan> ChunkStateManager::plan_commit(ModelId model) {
   ModelRecord& record = at(model);
@@ -453,8 +448,7 @@ void ChunkStateManager::commit_failed(ModelId model) {
   drop_copy(record, true);
 }
 
-// ---- copies
-// --------------------------------------------------------------------------------------
+// ---- copies ----
 
 // The dirty flags pass to the copy: what changes while it is made is dirty again.
 Status ChunkStateManager::plan_copy(ModelId model, ModelRecord& record) {
@@ -560,8 +554,7 @@ Chunks ChunkStateManager::take_host(std::uint64_t count, Status& status, const c
   return {};
 }
 
-// ---- losses and restarts
-// -------------------------------------------------------------------------
+// ---- losses and restarts ----
 
 Position ChunkStateManager::engine_lost(ModelId model) {
   ModelRecord& record = at(model);

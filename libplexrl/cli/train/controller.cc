@@ -70,8 +70,7 @@ Result<nlohmann::json> Controller::run() {
   return finish();
 }
 
-// ---- start
-// ---------------------------------------------------------------------------------------
+// ---- start ----
 
 Status Controller::attach() {
   PLEXRL_ASSIGN(const ModelFacts facts, service_.model());
@@ -139,8 +138,7 @@ Status Controller::restore() {
   return {};
 }
 
-// ---- steps
-// ---------------------------------------------------------------------------------------
+// ---- steps ----
 
 bool Controller::done() const { return state_.sft_finished && state_.grpo_done >= options_.steps; }
 
@@ -281,8 +279,7 @@ Result<nlohmann::json> Controller::evaluate(std::uint64_t version) {
   return result;
 }
 
-// ---- files and end
-// -------------------------------------------------------------------------------
+// ---- files and end ----
 
 Status Controller::write_checkpoint() {
   if (!checkpoint_->wanted()) return {};
