@@ -35,6 +35,8 @@ Status check(const TrainOptions& options) {
     return error(Code::INVALID_ARGUMENT,
                  "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
                  options.prompts, options.samples);
+  for (const std::string* path : {&options.summary, &options.checkpoint, &options.save})
+    if (!path->empty()) PLEXRL_TRY(can_create(*path));
   return {};
 }
 

@@ -79,6 +79,11 @@ Result<std::string> read_file(const std::string& path, std::size_t limit) {
   }
 }
 
+Status can_create(const std::string& path) {
+  if (::access(directory_of(path).c_str(), W_OK | X_OK) == 0) return {};
+  return errno_error(Code::IO, errno, "'%s': its directory cannot be written", path.c_str());
+}
+
 bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
 }  // namespace plexrl::cli

@@ -14,6 +14,8 @@ namespace plexrl::cli {
 [[nodiscard]] Status write_atomically(const std::string& path, std::string_view text);
 // NOT_FOUND when there is none, TOO_LARGE above `limit` bytes.
 [[nodiscard]] Result<std::string> read_file(const std::string& path, std::size_t limit);
+// IO when no file could be made beside `path`: better known before hours of work than after.
+[[nodiscard]] Status can_create(const std::string& path);
 [[nodiscard]] bool file_exists(const std::string& path);
 
 // A bulk file that somebody else fills through its fd: created as PATH.tmp, named PATH by

@@ -71,6 +71,14 @@ TEST(ServiceCommands, TrainChecksItsOptions) {
   EXPECT_EQ(run({"train", "--env", "chess"}).exit_status, kExitFailed);
 }
 
+TEST(ServiceCommands, TrainKnowsBeforeItStartsThatItCannotWrite) {
+  for (const char* option : {"--summary", "--checkpoint", "--save", "--log"}) {
+    const Outcome outcome = run({"train", option, "/nonexistent/file"});
+    EXPECT_EQ(outcome.exit_status, kExitFailed);
+    EXPECT_NE(outcome.err.find("/nonexistent/file"), std::string::npos) << outcome.err;
+  }
+}
+
 // scontrol that shows one node and notes what it is told to change.
 class NodeCheckTest : public testing::Test {
  protected:
