@@ -39,7 +39,7 @@ class FakeMaths {
   // Applies a training op, or computes a sampling one. Failures have changed nothing.
   [[nodiscard]] Result<wire::OpValueUnion> run(FakeModel& model,
                                                const wire::EngineRunOpT& op) const;
-  // KV is a pattern of the op: written when the op begins, compared when it ends.
+  // KV holds marks of the op in every kilobyte: written when it begins, compared when it ends.
   void fill_kv(const FakeModel& model, std::uint64_t op) const;
   [[nodiscard]] Status check_kv(const FakeModel& model, std::uint64_t op) const;
 
