@@ -126,6 +126,42 @@ TEST_F(EventLoopTest, PostFromOtherThreadsWakesTheLoop) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Posts again whenever it runs.
+struct Chain {
+  EventLoop& loop;
+  int runs = 0;
+  void run() {
+    ++runs;
+    loop.post([this] { run(); });
+  }
+};
+
+TEST_F(EventLoopTest, PostsOfPostsShareATurn) {
+  Chain chain{*loop_};
+  chain.run();
+  ASSERT_TRUE(*loop_->run_once(kSecond));
+  EXPECT_GT(chain.runs, 2);
+}
+
+TEST_F(EventLoopTest, EndlessPostsDoNotStarveDescriptors) {
+  Pipe pipe;
+  int calls = 0;
+  const auto watch = loop_->watch_io(pipe.read.get(), EPOLLIN, [&](std::uint32_t) { ++calls; });
+  ASSERT_TRUE(watch.has_value());
+  Chain chain{*loop_};
+  chain.run();
+  ASSERT_EQ(::write(pipe.write.get(), "x", 1), 1);
+  EXPECT_TRUE(turn_until([&] { return calls > 0; }));
+}
+
+TEST_F(EventLoopTest, ExitEndsEndlessPosts) {
+  Chain chain{*loop_};
+  chain.run();
+  loop_->post([&] { loop_->exit(7); });
+  EXPECT_EQ(*loop_->run(), 7);
+  EXPECT_EQ(chain.runs, 2);
+}
+
 TEST_F(EventLoopTest, SignalIsACallback) {
   int calls = 0;
   const auto watch = loop_->watch_signal(SIGUSR1, [&] { ++calls; });
