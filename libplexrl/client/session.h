@@ -6,8 +6,8 @@
 // Exactly once: a training operation keeps its sequence number over every repetition, sampling
 // keeps (sampling client, number). A refusal by BUSY, UNAVAILABLE or ENGINE_DOWN does not use a
 // training number up, so the session submits the operation again after the stated time; only when
-// UNAVAILABLE lasts longer than the session's timeout does the operation end. For sampling the
-// caller decides.
+// UNAVAILABLE lasts longer than the session's timeout does the operation end. Sampling is submitted
+// again after UNAVAILABLE (the service restarts); after BUSY the caller decides.
 //
 // Any thread. Not usable in a forked child.
 #pragma once

@@ -20,8 +20,11 @@ constexpr Duration kBetweenAttempts{100 * kMillisecond.ns};
 constexpr Duration kOneAttempt{5 * kSecond.ns};
 constexpr Duration kDrain{1 * kSecond.ns};
 
-bool is_refusal(Code code) {
-  return code == Code::BUSY || code == Code::UNAVAILABLE || code == Code::ENGINE_DOWN;
+// A refused request was not taken, so it may be sent again. UNAVAILABLE is a restart of the
+// service, which nobody should notice.
+bool is_repeated(const Exchange& exchange, Code code) {
+  if (code == Code::UNAVAILABLE) return true;
+  return exchange.is_training() && (code == Code::BUSY || code == Code::ENGINE_DOWN);
 }
 
 // The two enums list arguments and results in the same order.
@@ -132,13 +135,13 @@ void Session::refused(const ExchangePtr& exchange, const wire::FailureT& failure
   Status status = wire::from_failure(failure);
   const TimePoint now = system_clock().now();
   if (status.code() != Code::UNAVAILABLE) exchange->refused_at.reset();
-  if (!exchange->is_training() || !is_refusal(status.code())) {
+  if (!is_repeated(*exchange, status.code())) {
     finish(exchange, std::move(status), failure.retry_after_ms);
     return;
   }
   if (status.code() == Code::UNAVAILABLE && !exchange->refused_at) exchange->refused_at = now;
   if (exchange->refused_at && now - *exchange->refused_at >= options_.timeout) {
-    exchange->model->synced = false;
+    if (exchange->is_training()) exchange->model->synced = false;
     finish(exchange, std::move(status), failure.retry_after_ms);
     return;
   }

@@ -154,6 +154,22 @@ TEST_F(SessionTest, BusySamplingIsTheCallersBusiness) {
   }
 }
 
+TEST_F(SessionTest, SamplingThatARestartingServiceRefusesIsSubmittedAgain) {
+  service_.script([](const auto&, std::size_t nth) {
+    return nth <= 2 ? Verdict::kUnavailable : Verdict::kAnswer;
+  });
+  const Session session = connect();
+  session.create_model({}).generate(prompt_of(1)).wait();
+  EXPECT_EQ(service_.submitted().size(), 3U);
+}
+
+TEST_F(SessionTest, SamplingThatStaysRefusedEndsAfterTheTimeout) {
+  service_.script([](const auto&, std::size_t) { return Verdict::kUnavailable; });
+  const Session session = connect(milliseconds(60));
+  EXPECT_EQ(status_of([&] { session.create_model({}).generate(prompt_of(1)).wait(); }),
+            PLEXRL_UNAVAILABLE);
+}
+
 TEST_F(SessionTest, RefusedTrainingIsSubmittedAgainUnderItsNumber) {
   service_.script([](const auto&, std::size_t nth) {
     return nth == 1 ? Verdict::kBusy : nth == 2 ? Verdict::kUnavailable : Verdict::kAnswer;
