@@ -103,6 +103,7 @@ slurm::JobRequest read_request(const job_desc_msg_t& d) {
   request.tres_per_task = text(d.tres_per_task);
   request.gpu_hints = has_gpu_hints(d);
   request.exclusive = is_exclusive(d.shared);
+  request.core_spec = d.core_spec != NO_VAL16;
   request.whole_memory = d.pn_min_memory != NO_VAL64 && whole_memory(d.pn_min_memory);
   request.het_component = d.het_job_offset != NO_VAL;
   request.has_script = d.script != nullptr;
@@ -146,7 +147,7 @@ slurm::ModifyRequest read_modify(const job_desc_msg_t& d) {
   request.tres_per_socket = text(d.tres_per_socket);
   request.tres_per_task = text(d.tres_per_task);
   request.features = d.features != nullptr || d.prefer != nullptr || d.cluster_features != nullptr;
-  request.sharing = d.shared != NO_VAL16;
+  request.sharing = d.shared != NO_VAL16 || d.core_spec != NO_VAL16;
   request.whole_memory = d.pn_min_memory != NO_VAL64 && whole_memory(d.pn_min_memory);
   request.min_nodes = given(d.min_nodes);
   request.max_nodes = given(d.max_nodes);

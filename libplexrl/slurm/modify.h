@@ -22,7 +22,7 @@ struct ModifyRequest {
   std::string tres_per_socket;
   std::string tres_per_task;
   bool features = false;
-  bool sharing = false;       // OverSubscribe
+  bool sharing = false;       // OverSubscribe, CoreSpec, ThreadSpec
   bool whole_memory = false;  // MinMemoryNode=0
   std::optional<std::uint32_t> min_nodes;
   std::optional<std::uint32_t> max_nodes;

@@ -123,6 +123,12 @@ Status check_shape(const JobRequest& request, const PoolEntry& pool) {
                  "--exclusive does not go with pool '%s', whose nodes are shared: leave it out; "
                  "--plexrl-share=100 gives the whole device group",
                  name);
+  if (request.core_spec)
+    return error(
+        Code::INVALID_ARGUMENT,
+        "--core-spec and --thread-spec do not go with pool '%s': they take the whole node, "
+        "and the cores that its service runs on: leave them out",
+        name);
   if (request.whole_memory)
     return error(Code::INVALID_ARGUMENT,
                  "--mem=0 asks for all memory of a shared node of pool '%s': write the amount that "

@@ -25,6 +25,7 @@ struct JobRequest {
   std::string tres_per_task;
   bool gpu_hints = false;     // cpus-per-gpu, mem-per-gpu, gpu-bind, gpu-freq, ntasks-per-gpu
   bool exclusive = false;     // --exclusive in any of its forms
+  bool core_spec = false;     // --core-spec, --thread-spec: Slurm then takes the node whole
   bool whole_memory = false;  // --mem=0
   bool het_component = false;
   bool has_script = false;  // sbatch; false for srun and salloc

@@ -251,6 +251,7 @@ TEST(Rewrite, RefusalsSayWhatToWriteInstead) {
       {"partition", [](JobRequest* r) { r->partition = "batch"; }, "leave --partition out"},
       {"partitions", [](JobRequest* r) { r->partition = "plexrl,batch"; }, "leave --partition out"},
       {"exclusive", [](JobRequest* r) { r->exclusive = true; }, "--plexrl-share=100"},
+      {"cores of the service", [](JobRequest* r) { r->core_spec = true; }, "--core-spec"},
       {"all memory", [](JobRequest* r) { r->whole_memory = true; }, "--mem=0"},
       {"two nodes", [](JobRequest* r) { r->min_nodes = 2; }, "write --nodes=1"},
       {"up to two nodes", [](JobRequest* r) { r->min_nodes = 1, r->max_nodes = 2; },

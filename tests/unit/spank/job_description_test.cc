@@ -29,7 +29,7 @@ using ::testing::ElementsAre;
 class Description {
  public:
   Description() {
-    d.shared = d.ntasks_per_tres = NO_VAL16;
+    d.shared = d.ntasks_per_tres = d.core_spec = NO_VAL16;
     d.pn_min_memory = NO_VAL64;
     d.min_nodes = d.max_nodes = d.het_job_offset = NO_VAL;
   }
@@ -86,6 +86,16 @@ TEST(JobDescription, ReadsOptionsInBothSpellingsOfTheirNames) {
   EXPECT_EQ(request.option(Option::kModel), "a=b");
   EXPECT_FALSE(request.option(Option::kShare));
   EXPECT_TRUE(concerns_plexrl(request));
+}
+
+TEST(JobDescription, SeesSpecializedCores) {
+  Description job;
+  EXPECT_FALSE(read_request(job.d).core_spec || read_modify(job.d).sharing);
+  for (const int count : {0, 2, CORE_SPEC_THREAD | 1}) {
+    job.d.core_spec = static_cast<std::uint16_t>(count);
+    EXPECT_TRUE(read_request(job.d).core_spec) << count;
+    EXPECT_TRUE(read_modify(job.d).sharing) << count;
+  }
 }
 
 TEST(JobDescription, SeesWhatTakesAWholeNode) {
