@@ -34,7 +34,7 @@ job_submit::Submitters& submitters() {
 }
 
 const config::SiteConfig* look_at_site() {
-  const config::SiteConfig* site = site_cache().look();
+  const config::SiteConfig* site = site_cache().look(system_clock().now());
   if (site_cache().take_news())
     slurm_error("plexrl: the site file is not used: %s", site_cache().problem().text().c_str());
   return site;

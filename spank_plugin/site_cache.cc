@@ -6,6 +6,8 @@
 namespace plexrl::job_submit {
 namespace {
 
+constexpr Duration kRetry{5 * kSecond.ns};
+
 bool same(const struct stat& a, const struct stat& b) {
   return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
          a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec &&
@@ -24,13 +26,17 @@ bool SiteCache::changed() {
   return is_new;
 }
 
-const config::SiteConfig* SiteCache::look() {
-  if (changed()) {
-    auto site = config::load_site_config(path_, true);
-    problem_ = site.error();
-    news_ = !problem_.ok();
-    if (site) site_ = std::move(*site);
-  }
+void SiteCache::read(TimePoint now) {
+  const std::string before = problem_.text();
+  auto site = config::load_site_config(path_, true);
+  problem_ = site.error();
+  news_ = !problem_.ok() && (news_ || problem_.text() != before);
+  if (site) site_ = std::move(*site);
+  retry_at_ = now + kRetry;
+}
+
+const config::SiteConfig* SiteCache::look(TimePoint now) {
+  if (changed() || (!problem_.ok() && now >= retry_at_)) read(now);
   return site_ ? &*site_ : nullptr;
 }
 

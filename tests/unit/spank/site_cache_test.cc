@@ -12,6 +12,8 @@
 namespace plexrl::job_submit {
 namespace {
 
+constexpr TimePoint kNow{1};
+
 class Cache : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -40,37 +42,37 @@ models:
 TEST_F(Cache, ReadsAgainOnlyWhenTheFileChanged) {
   SiteCache cache(file_);
   write("one");
-  const config::SiteConfig* site = cache.look();
+  const config::SiteConfig* site = cache.look(kNow);
   ASSERT_NE(site, nullptr);
   EXPECT_EQ(site->cluster, "one");
-  EXPECT_EQ(cache.look(), site);
+  EXPECT_EQ(cache.look(kNow), site);
   write("two");
-  ASSERT_NE(cache.look(), nullptr);
-  EXPECT_EQ(cache.look()->cluster, "two");
+  ASSERT_NE(cache.look(kNow), nullptr);
+  EXPECT_EQ(cache.look(kNow)->cluster, "two");
   EXPECT_FALSE(cache.take_news());
 }
 
 TEST_F(Cache, KeepsTheLastGoodFileAndReportsOnce) {
   SiteCache cache(file_);
   write("one");
-  ASSERT_NE(cache.look(), nullptr);
+  ASSERT_NE(cache.look(kNow), nullptr);
   write("[");
-  ASSERT_NE(cache.look(), nullptr);
-  EXPECT_EQ(cache.look()->cluster, "one");
+  ASSERT_NE(cache.look(kNow), nullptr);
+  EXPECT_EQ(cache.look(kNow)->cluster, "one");
   EXPECT_TRUE(cache.take_news());
   EXPECT_FALSE(cache.take_news());
   EXPECT_FALSE(cache.problem().ok());
   std::filesystem::remove(file_);
-  EXPECT_NE(cache.look(), nullptr);
+  EXPECT_NE(cache.look(kNow), nullptr);
   EXPECT_TRUE(cache.take_news());
 }
 
 TEST_F(Cache, NothingWithoutAFile) {
   SiteCache cache(file_);
-  EXPECT_EQ(cache.look(), nullptr);
+  EXPECT_EQ(cache.look(kNow), nullptr);
   EXPECT_EQ(cache.problem().code(), Code::NOT_FOUND);
   write("late");
-  ASSERT_NE(cache.look(), nullptr);
+  ASSERT_NE(cache.look(kNow), nullptr);
   EXPECT_TRUE(cache.problem().ok());
 }
 
@@ -79,8 +81,23 @@ TEST_F(Cache, RefusesAFileThatOthersMayWrite) {
   write("one");
   std::filesystem::permissions(file_, std::filesystem::perms::others_write,
                                std::filesystem::perm_options::add);
-  EXPECT_EQ(cache.look(), nullptr);
+  EXPECT_EQ(cache.look(kNow), nullptr);
   EXPECT_EQ(cache.problem().code(), Code::PERMISSION);
+}
+
+// The advice of the message is followed: the folder changes, the file does not.
+TEST_F(Cache, SeesThatAFolderWasMended) {
+  namespace fs = std::filesystem;
+  SiteCache cache(file_);
+  write("one");
+  fs::permissions(top_, fs::perms::others_write, fs::perm_options::add);
+  EXPECT_EQ(cache.look(kNow), nullptr);
+  EXPECT_TRUE(cache.take_news());
+  EXPECT_EQ(cache.look(kNow + Duration{10 * kSecond.ns}), nullptr);
+  EXPECT_FALSE(cache.take_news());
+  fs::permissions(top_, fs::perms::others_write, fs::perm_options::remove);
+  EXPECT_NE(cache.look(kNow + Duration{20 * kSecond.ns}), nullptr);
+  EXPECT_TRUE(cache.problem().ok());
 }
 
 TEST(Submitters, KnowsRootAndItsGroup) {
