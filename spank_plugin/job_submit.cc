@@ -69,7 +69,9 @@ Result<slurm::Rewrite> decide(const slurm::JobRequest& request, std::uint32_t ui
     unchanged.environment = request.environment;
     return unchanged;
   }
-  if (request.option(slurm::Option::kPool)) PLEXRL_TRY(check_prolog_flags(request.has_script));
+  // The name service may be slow, and slurmctld waits: it is not asked for other jobs.
+  if (!request.option(slurm::Option::kPool)) return slurm::rewrite(request, *site, {});
+  PLEXRL_TRY(check_prolog_flags(request.has_script));
   return slurm::rewrite(request, *site, submitters().get(uid, system_clock().now()));
 }
 

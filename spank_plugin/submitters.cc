@@ -13,13 +13,15 @@ namespace {
 constexpr Duration kKeep{60 * kSecond.ns};
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kMaxGroups = 4096;
-constexpr std::size_t kBuffer = 65536;  // of one user or group; members of large groups are long
+constexpr std::size_t kBuffer = 65536;  // of one user or group, to begin with
 
 std::string group_name(gid_t gid, std::vector<char>* buffer) {
   group entry{};
   group* found = nullptr;
-  if (::getgrgid_r(gid, &entry, buffer->data(), buffer->size(), &found) != 0 || found == nullptr)
-    return {};
+  const int failure = with_growing_buffer(buffer, [&](char* data, std::size_t size) {
+    return ::getgrgid_r(gid, &entry, data, size, &found);
+  });
+  if (failure != 0 || found == nullptr) return {};
   return found->gr_name;
 }
 
@@ -45,8 +47,10 @@ slurm::Submitter look_up(std::uint32_t uid) {
   passwd entry{};
   passwd* found = nullptr;
   std::vector<char> buffer(kBuffer);
-  if (::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr)
-    return submitter;
+  const int failure = with_growing_buffer(&buffer, [&](char* data, std::size_t size) {
+    return ::getpwuid_r(uid, &entry, data, size, &found);
+  });
+  if (failure != 0 || found == nullptr) return submitter;
   submitter.user = found->pw_name;
   submitter.groups = groups_of(found->pw_name, found->pw_gid);
   return submitter;

@@ -115,5 +115,17 @@ TEST(Submitters, AUidWithoutANameHasNoGroups) {
   EXPECT_TRUE(nobody.groups.empty());
 }
 
+// As getgrgid_r(3) does for a group with very many members.
+TEST(Submitters, GrowsTheBufferForALargeEntry) {
+  std::vector<char> buffer(16);
+  std::size_t wanted = 1 << 20;
+  const auto call = [&](char*, std::size_t size) { return size < wanted ? ERANGE : 0; };
+  EXPECT_EQ(with_growing_buffer(&buffer, call), 0);
+  EXPECT_GE(buffer.size(), wanted);
+  wanted = 1UL << 40;
+  EXPECT_EQ(with_growing_buffer(&buffer, call), ERANGE);
+  EXPECT_LE(buffer.size(), kMaxNameBuffer);
+}
+
 }  // namespace
 }  // namespace plexrl::job_submit
