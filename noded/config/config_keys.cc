@@ -69,7 +69,7 @@ const Key<ModelEntry> kModel[] = {
 
 const Key<DaemonEntry> kDaemon[] = {
     {"user", &DaemonEntry::user, Form::kUser, false, 0, 0, nullptr,
-     "User that plexrld and its engines run as."},
+     "User that plexrld and its engines run as; 'plexrl config slurm' writes it for the unit."},
     {"run_dir", &DaemonEntry::run_dir, Form::kPath, false, 0, 0, nullptr,
      "Directory of the socket plexrld.sock."},
     {"state_dir", &DaemonEntry::state_dir, Form::kPath, false, 0, 0, nullptr,

@@ -59,7 +59,7 @@ std::string gres_counts(const PoolEntry& pool) {
 
 std::string global_lines(const SlurmTextOptions& options) {
   return "# ---- slurm.conf, on every host ----\n"
-         "# Add the words to the values that you have.\n"
+         "# Add the words to the values that you have; PluginDir is a list with ':'.\n"
          "PluginDir=" +
          options.plugin_dir +
          "\n"
@@ -103,16 +103,36 @@ std::string gres_lines(const PoolEntry& pool) {
          "Name=plexrl_mem Count=" + std::to_string(pool.host_memory_mib) + " Flags=CountOnly\n";
 }
 
-std::string unit_lines(const PoolEntry& pool, const Reserved& reserved) {
-  return "# nodes of pool '" + pool.name +
-         "'\n[Service]\nAllowedCPUs=" + number_list(reserved.os_cpus) +
-         "\nMemoryMax=" + std::to_string(reserved.memory_mib) + "M\n";
+// What the shipped unit does not know: another user, folders that it would find read-only.
+std::string service_lines(const DaemonEntry& daemon) {
+  const DaemonEntry shipped;
+  std::string text;
+  if (daemon.user != shipped.user) text += "User=" + daemon.user + "\nGroup=\n";
+  if (daemon.run_dir != shipped.run_dir) text += "ReadWritePaths=" + daemon.run_dir + "\n";
+  if (daemon.state_dir != shipped.state_dir) text += "ReadWritePaths=" + daemon.state_dir + "\n";
+  return text;
 }
 
-std::string plugstack_lines(const SlurmTextOptions& options) {
+std::string unit_lines(const DaemonEntry& daemon, const PoolEntry& pool, const Reserved& reserved) {
+  return "# nodes of pool '" + pool.name +
+         "'\n[Service]\nAllowedCPUs=" + number_list(reserved.os_cpus) +
+         "\nMemoryMax=" + std::to_string(reserved.memory_mib) + "M\n" + service_lines(daemon);
+}
+
+std::string socket_path(const DaemonEntry& daemon) { return daemon.run_dir + "/plexrld.sock"; }
+
+std::string socket_unit_lines(const DaemonEntry& daemon) {
+  if (daemon.run_dir == DaemonEntry().run_dir) return {};
+  return "\n# ---- /etc/systemd/system/plexrld.socket.d/50-path.conf, on the nodes ----\n"
+         "[Socket]\nListenStream=\nListenStream=" +
+         socket_path(daemon) + "\n";
+}
+
+// The socket and not the site file: then the hooks read no file, and a mistake in it fails no job.
+std::string plugstack_lines(const DaemonEntry& daemon, const SlurmTextOptions& options) {
   return "\n# ---- plugstack.conf, on every host ----\n"
          "optional " +
-         options.plugin_dir + "/spank_plexrl.so config=" + options.config_path +
+         options.plugin_dir + "/spank_plexrl.so socket=" + socket_path(daemon) +
          "\n"
          "\n# ---- environment of slurmctld, only when the site file is not "
          "/etc/plexrl/plexrl.yaml "
@@ -133,9 +153,10 @@ Result<std::string> slurm_text(const SiteConfig& config, const Machine& machine,
     PLEXRL_ASSIGN(const Reserved reserved, reserve(config, pool, machine));
     slurm += node_lines(pool, machine, reserved);
     gres += gres_lines(pool);
-    unit += unit_lines(pool, reserved);
+    unit += unit_lines(config.daemon, pool, reserved);
   }
-  return slurm + gres + plugstack_lines(options) + unit;
+  return slurm + gres + plugstack_lines(config.daemon, options) + unit +
+         socket_unit_lines(config.daemon);
 }
 
 }  // namespace plexrl::config

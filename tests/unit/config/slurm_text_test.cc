@@ -7,6 +7,7 @@
 namespace plexrl::config {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -61,7 +62,27 @@ TEST(SlurmText, HasWhatTheGrantRestsOn) {
   EXPECT_THAT(text(), HasSubstr("PrologFlags=Alloc\n"));
   EXPECT_THAT(text(), HasSubstr("JobSubmitPlugins=plexrl\n"));
   EXPECT_THAT(text(), HasSubstr("optional /usr/lib/slurm-wlm/spank_plexrl.so "
-                                "config=/etc/plexrl/plexrl.yaml\n"));
+                                "socket=/run/plexrl/plexrld.sock\n"));
+}
+
+std::string text_of(const SiteConfig& config) {
+  const auto result = slurm_text(config, machine(), kOptions);
+  EXPECT_TRUE(result) << result.error().to_string();
+  return result ? *result : "";
+}
+
+TEST(SlurmText, FitsTheUnitToAnotherUserAndOtherFolders) {
+  EXPECT_THAT(text(), Not(AnyOf(HasSubstr("User="), HasSubstr("ReadWritePaths="),
+                                HasSubstr("ListenStream="))));
+  SiteConfig config = site();
+  config.daemon.user = "llm";
+  config.daemon.run_dir = "/run/llm";
+  config.daemon.state_dir = "/local/llm";
+  const std::string other = text_of(config);
+  EXPECT_THAT(other, HasSubstr("M\nUser=llm\nGroup=\nReadWritePaths=/run/llm\n"
+                               "ReadWritePaths=/local/llm\n"));
+  EXPECT_THAT(other, HasSubstr("[Socket]\nListenStream=\nListenStream=/run/llm/plexrld.sock\n"));
+  EXPECT_THAT(other, HasSubstr("spank_plexrl.so socket=/run/llm/plexrld.sock\n"));
 }
 
 // Without slurmdbd the line stops slurmctld.
