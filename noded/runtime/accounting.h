@@ -46,18 +46,31 @@ class Accounting {
   void move_ended() { --moves_; }
   void forget(TenantId tenant) { rows_.erase(tenant); }
 
-  [[nodiscard]] TenantTotals& totals(TenantId tenant) { return rows_[tenant].totals; }
-  [[nodiscard]] const TenantTotals* find(TenantId tenant) const;
+  // Up to the last advance(). find: null when nothing was counted for the tenant.
+  [[nodiscard]] TenantTotals& totals(TenantId tenant);
+  [[nodiscard]] const TenantTotals* find(TenantId tenant);
   [[nodiscard]] TenantId holder() const { return holder_; }
   [[nodiscard]] bool moving() const { return moves_ > 0; }
 
  private:
+  // Sums over all spans. A tenant's own times follow from their growth, so that a span costs the
+  // same however many tenants there are.
+  struct Sums {
+    std::int64_t all_ns = 0;
+    std::int64_t held_ns = 0;    // some op ran
+    std::int64_t moving_ns = 0;  // nothing ran, and state was being moved
+  };
   struct Row {
     TenantTotals totals;
     std::uint64_t outstanding = 0;
     bool seen = false;
+    Sums settled;  // the sums up to which `totals` is complete
+    std::int64_t settled_device_ns = 0;
   };
+  void settle(Row& row) const;
+
   std::map<TenantId, Row> rows_;
+  Sums sums_;
   TimePoint last_;
   TenantId holder_;
   int moves_ = 0;

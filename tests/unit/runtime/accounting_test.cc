@@ -31,6 +31,53 @@ TEST(Accounting, EverySpanGoesToOneAccount) {
   EXPECT_EQ(books.totals(b).wall_ns, 65);
 }
 
+TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
+  Accounting books;
+  const TenantId a{1};
+  const TenantId b{2};
+  books.advance(TimePoint{1000});
+  books.running(b);
+  books.advance(TimePoint{1010});  // 10: a is not there yet
+  books.op_arrived(a);
+  books.advance(TimePoint{1030});  // 20: a waits for b
+  books.op_left(a);
+  books.advance(TimePoint{1070});  // 40: a has nothing to do
+  books.op_arrived(a);
+  books.advance(TimePoint{1075});  // 5: a waits for b
+  EXPECT_EQ(books.find(a)->wait_others_ns, 25);
+  books.running(a);
+  books.advance(TimePoint{1078});  // 3: a computes
+  EXPECT_EQ(books.find(a)->wait_others_ns, 25);
+  EXPECT_EQ(books.find(a)->device_ns, 3);
+  EXPECT_EQ(books.find(a)->switch_ns, 0);
+  EXPECT_EQ(books.find(a)->wall_ns, 68);
+  books.forget(a);
+  EXPECT_EQ(books.find(a), nullptr);
+}
+
+TEST(Accounting, ManyReadersSeeTheSameTimes) {
+  Accounting often;
+  Accounting once;
+  const TenantId a{1};
+  for (Accounting* books : {&often, &once}) {
+    books->advance(TimePoint{1});
+    books->op_arrived(a);
+  }
+  for (std::int64_t t = 1; t <= 60; ++t) {
+    for (Accounting* books : {&often, &once}) {
+      books->running(t % 3 == 0 ? a : TenantId{static_cast<std::uint64_t>(t % 3 == 1 ? 2 : 0)});
+      if (t % 4 == 0) books->move_started();
+      if (t % 4 == 2) books->move_ended();
+      books->advance(TimePoint{1 + t * t});
+    }
+    (void)often.find(a);
+  }
+  EXPECT_EQ(often.find(a)->device_ns, once.find(a)->device_ns);
+  EXPECT_EQ(often.find(a)->wait_others_ns, once.find(a)->wait_others_ns);
+  EXPECT_EQ(often.find(a)->switch_ns, once.find(a)->switch_ns);
+  EXPECT_EQ(once.find(a)->wall_ns, 3600);
+}
+
 TEST(Accounting, SlowdownLeavesOutTheWaitForOthers) {
   TenantTotals totals;
   EXPECT_EQ(totals.slowdown(), 1.0);
