@@ -77,6 +77,8 @@ struct Op {
   wire::OpValueUnion result;  // of a load that is being committed
 
   [[nodiscard]] bool training() const { return seq > 0; }
+  // Sampling that a retry is recognised of.
+  [[nodiscard]] bool known_sampling() const { return sampling_client > 0 && number > 0; }
   [[nodiscard]] bool publish() const;
   // Changes the model's state or its gradients when it succeeds.
   [[nodiscard]] bool has_effect() const;

@@ -16,6 +16,8 @@ Op& OpTable::add(Op op) {
   if (!op.id) op.id = OpId{next_.value++};
   ++counts_[op.tenant];
   by_model_[op.model].insert(op.id);
+  if (op.training()) by_seq_.emplace(op.model, op.seq, op.id);
+  if (op.known_sampling()) by_sampling_.emplace(op.model, op.sampling_client, op.number, op.id);
   const OpId id = op.id;
   return ops_.insert_or_assign(id, std::move(op)).first->second;
 }
@@ -23,9 +25,12 @@ Op& OpTable::add(Op op) {
 void OpTable::remove(OpId id) {
   const auto found = ops_.find(id);
   if (found == ops_.end()) return;
-  const auto count = counts_.find(found->second.tenant);
+  const Op& op = found->second;
+  const auto count = counts_.find(op.tenant);
   if (--count->second == 0) counts_.erase(count);
-  const auto siblings = by_model_.find(found->second.model);
+  by_seq_.erase({op.model, op.seq, id});
+  by_sampling_.erase({op.model, op.sampling_client, op.number, id});
+  const auto siblings = by_model_.find(op.model);
   siblings->second.erase(id);
   if (siblings->second.empty()) by_model_.erase(siblings);
   ops_.erase(found);
@@ -37,15 +42,23 @@ Op* OpTable::find(OpId id) {
 }
 
 Op* OpTable::find_seq(ModelId model, std::uint64_t seq) {
-  for (Op* const op : of_model(model))
-    if (op->seq == seq && !op->replay) return op;
+  for (auto it = by_seq_.lower_bound({model, seq, OpId{}}); it != by_seq_.end(); ++it) {
+    const auto& [its_model, its_seq, id] = *it;
+    if (its_model != model || its_seq != seq) break;
+    Op& op = ops_.at(id);
+    if (!op.replay) return &op;
+  }
   return nullptr;
 }
 
 Op* OpTable::find_sampling(ModelId model, std::uint64_t client, std::uint64_t number) {
-  if (client == 0 || number == 0) return nullptr;
-  for (Op* const op : of_model(model))
-    if (op->sampling_client == client && op->number == number && !op->cancelled) return op;
+  auto it = by_sampling_.lower_bound({model, client, number, OpId{}});
+  for (; it != by_sampling_.end(); ++it) {
+    const auto& [its_model, its_client, its_number, id] = *it;
+    if (its_model != model || its_client != client || its_number != number) break;
+    Op& op = ops_.at(id);
+    if (!op.cancelled) return &op;
+  }
   return nullptr;
 }
 

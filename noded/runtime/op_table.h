@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include "runtime/op.h"
@@ -37,6 +38,9 @@ class OpTable {
   std::map<OpId, Op> ops_;
   std::map<TenantId, std::size_t> counts_;
   std::map<ModelId, std::set<OpId>> by_model_;
+  // What makes a repeated request known. An op keeps these numbers for life.
+  std::set<std::tuple<ModelId, std::uint64_t, OpId>> by_seq_;
+  std::set<std::tuple<ModelId, std::uint64_t, std::uint64_t, OpId>> by_sampling_;
 };
 
 }  // namespace plexrl::runtime
