@@ -5,12 +5,20 @@
 die() { echo "lab: $*" >&2; exit 1; }
 note() { echo "lab: $*" >&2; }
 
+# The folder holds what root runs (lab.env, programs), and its usual place is /tmp: one that somebody
+# else made, or may write, is not used.
+check_folder_owner() {
+  [ ! -e "$lab" ] || [ -n "$(find "$lab" -maxdepth 0 -type d -user root ! -perm /022)" ] ||
+    die "$lab must be a folder of root that nobody else may write: remove it, or choose another with --dir"
+}
+
 # Nodes have a private /run, so a folder below it would vanish there.
 check_folder_name() {
   lab=$(realpath -m "$lab")
   case $lab in
     / | /run | /run/* | /var/run | /var/run/*) die "the folder must not be $lab: nodes have a private /run" ;;
   esac
+  check_folder_owner
   # Several labs live side by side: all names on the host derive from the folder.
   prefix=plx-$(printf '%s' "$lab" | sha256sum | cut -c1-6)
   controller_netns=$prefix-ctl

@@ -41,6 +41,7 @@ settled() {
 
 make_folder() {
   install -d -m 755 "$lab" "$lab/etc" "$lab/pids" "$lab/log" "$lab/home" "$lab/nodes"
+  check_folder_owner  # nobody was faster
   save_lab
   install -d -m 755 -o slurm -g slurm "$lab/state"
   install -d -m 755 "$lab/spool"

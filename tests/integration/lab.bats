@@ -31,6 +31,18 @@ nothing_with_prefix() {
   [ "$(as plx-alice srun id -un)" = plx-alice ]
 }
 
+@test "a folder that somebody else made or may write is not used: lab.env is run as root" {
+  echo "touch $work/ran" >"$work/lab.env"
+  for mend in "chown nobody" "chmod go+w"; do
+    $mend "$work"
+    run lab status --dir "$work"
+    [ "$status" = 1 ]
+    contains "$output" "must be a folder of root"
+    [ ! -e "$work/ran" ]
+    chown root "$work"
+  done
+}
+
 @test "lab on enters the namespaces of a node" {
   [ "$(on node2 hostname)" = node2 ]
   on node2 touch /run/only-here
