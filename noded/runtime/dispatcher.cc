@@ -207,7 +207,9 @@ void Dispatcher::remove_model(ModelId model) {
     const Model* const row = parts_.models.find(model);
     return row != nullptr && (row->resident || mover_.moving(model));
   }();
-  if (!asked) removed(model);
+  if (asked) return;
+  mover_.forget_parked(model);
+  removed(model);
 }
 
 void Dispatcher::engine_up(EngineId engine) { post(core::EngineUp{engine}); }
@@ -238,7 +240,8 @@ void Dispatcher::engine_lost(EngineId engine) {
   for (const OpId id : withdrawn) {
     Op* const op = parts_.ops.find(id);
     op->state = OpState::kHeld;
-    post(core::OpCancelled{id});
+    // The scheduler has forgotten those by itself: they were not to go on.
+    if (!op->cancelled && removing_.count(op->model) == 0) post(core::OpCancelled{id});
   }
   const std::set<ModelId> removing = removing_;
   for (const ModelId model : lost)
@@ -257,7 +260,10 @@ void Dispatcher::resume_failed(ModelId model, const Status& why) {
   parts_.accounting.move_ended();
   PLEXRL_LOG(kWarning, "model %llu: resume: %s", number(model), why.to_string().c_str());
   post(core::MoveFailed{model, true});
-  if (removing_.count(model) != 0) return removed(model);
+  if (removing_.count(model) != 0) {
+    mover_.forget_parked(model);
+    return removed(model);
+  }
   if (++resume_failures_[model] < kMaxResumeFailures) return;
   resume_failures_.erase(model);
   parts_.listener.model_unusable(model, why);
@@ -267,6 +273,9 @@ void Dispatcher::parked(ModelId model) {
   parts_.accounting.advance(parts_.clock.now());
   parts_.accounting.move_ended();
   post(core::ModelParked{model});
+  if (removing_.count(model) == 0) return;
+  mover_.forget_parked(model);
+  removed(model);
 }
 
 void Dispatcher::park_failed(ModelId model, const Status& why) {
@@ -288,8 +297,9 @@ void Dispatcher::restart_generate(ModelId model) {
 }
 
 void Dispatcher::rolled_back(ModelId model) {
-  if (Model* const row = parts_.models.find(model))
-    if (const auto* manifest = parts_.state.manifest(model)) row->position = manifest->position;
+  Model* const row = parts_.models.find(model);
+  if (row == nullptr) return;  // removed meanwhile
+  if (const auto* manifest = parts_.state.manifest(model)) row->position = manifest->position;
   parts_.listener.model_rolled_back(model);
 }
 

@@ -188,7 +188,8 @@ void EngineSupervisor::on_engine_down(EngineId engine, const Status& why) {
   PLEXRL_LOG(kWarning, "engine %llu is down: %s", static_cast<unsigned long long>(engine.value),
              slot->error.c_str());
   if (was_ready) watcher_.engine_lost(engine, why);
-  if (slot->failures == kMaxFailures) watcher_.engine_failing(engine, why);
+  const Slot* const left = find(engine);  // it may have been stopped with its last model
+  if (left != nullptr && left->failures == kMaxFailures) watcher_.engine_failing(engine, why);
 }
 
 void EngineSupervisor::ping(EngineId engine, Slot& slot, TimePoint now) {

@@ -135,6 +135,14 @@ void Mover::forget(ModelId model) {
                 });
 }
 
+void Mover::forget_parked(ModelId model) {
+  wire::EngineForgetT request;
+  request.model = models_.wire_id(model);
+  wire::EngineBodyUnion body;
+  body.Set(std::move(request));
+  engines_.call(models_.engine_of(model), std::move(body), {}, [](const Result<engine::Reply>&) {});
+}
+
 Status Mover::commit(ModelId model) {
   if (committing(model) || moving_.count(model) != 0)
     return error(Code::BUSY, "a move or commit is under way");

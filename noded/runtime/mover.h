@@ -41,12 +41,18 @@ class Mover {
   void resume(ModelId model);
   void park(ModelId model);
   void forget(ModelId model);
+  // The engine drops what it knows of a model that is not on the device; nothing is reported.
+  void forget_parked(ModelId model);
   // Commits what is dirty; does nothing while a move or another commit of the model is under way.
   // NOT_FOUND: clean. NO_CAPACITY: no room for a second copy, the model is committed when parked.
   [[nodiscard]] Status commit(ModelId model);
   [[nodiscard]] bool committing(ModelId model) const { return committing_.count(model) != 0; }
 
-  [[nodiscard]] bool moving(ModelId model) const { return moving_.count(model) != 0; }
+  // Also when the move waits for the end of a commit.
+  [[nodiscard]] bool moving(ModelId model) const {
+    return moving_.count(model) != 0 || park_after_commit_.count(model) != 0 ||
+           forget_after_commit_.count(model) != 0;
+  }
 
   // KV of the model's started generate. kv_place: what the engine maps now.
   [[nodiscard]] Status take_kv(ModelId model, std::uint64_t bytes);

@@ -351,6 +351,17 @@ void OpService::model_unusable(ModelId model, const Status& why) {
 
 void OpService::model_gone(ModelId model) {
   commit_wanted_.erase(model);
+  // What ran or waited for a commit when its engine died.
+  std::vector<OpId> left;
+  for (const Op* op : parts_.ops.of_model(model)) left.push_back(op->id);
+  for (const OpId id : left) {
+    Op& op = *parts_.ops.find(id);
+    if (op.replay) {
+      parts_.results.replayed(op);
+    } else {
+      end(op, error(Code::CANCELLED, "the model was removed"));
+    }
+  }
   if (gone_) gone_(model);
 }
 

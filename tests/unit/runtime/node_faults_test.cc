@@ -217,5 +217,65 @@ TEST_F(NodeFaults, ResumesThatFailAFewTimesAreTriedAgain) {
   EXPECT_TRUE(run(job, id, 0, generate()).status.ok());
 }
 
+TEST_F(NodeFaults, ACancelledOpThatRunsWhenItsEngineDiesEndsAsCancelled) {
+  fake_options_.op_time = Duration{kSecond.ns};
+  fake_options_.never_yield = true;
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  const auto pending = submit(job, id, 0, generate(), 77);
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() == 1; }));
+  node_->op_service().cancel(session_, 77);
+  fake().kill();
+  EXPECT_EQ(wait(pending).status.code(), Code::CANCELLED);
+  fake().options() = {};
+  EXPECT_TRUE(run(job, id, 0, generate()).status.ok());
+  EXPECT_EQ(node_->ops().all().size(), 0U);
+}
+
+TEST_F(NodeFaults, ATrainingOpOfARemovedModelEndsWithItsEngine) {
+  fake_options_.op_time = Duration{kSecond.ns};
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  const auto pending = submit(job, id, 1, train(3));
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() == 1; }));
+  ASSERT_TRUE(node_->model_service().remove(job, ModelId{id}).ok());
+  fake().kill();
+  EXPECT_EQ(wait(pending).status.code(), Code::CANCELLED);
+  EXPECT_EQ(node_->models().find(ModelId{id}), nullptr);
+  EXPECT_EQ(node_->ops().all().size(), 0U);
+  fake().options() = {};
+  EXPECT_TRUE(run(job, model(job, "next"), 1, train(3)).status.ok());
+}
+
+TEST_F(NodeFaults, AModelRemovedWhileItIsParkedGoes) {
+  fake_options_.segment_bytes = 160 << 10;
+  config_.pools[0].host_memory_mib = 8;
+  start();
+  const TenantId a = open_job(1, 1000, "full", 4);
+  const TenantId b = open_job(2, 1001, "full", 4);
+  const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
+  const std::uint64_t mb = model(b, "p", wire::TrainMode::Full);
+  ASSERT_TRUE(run(a, ma, 1, train(3)).status.ok());
+  const auto next = submit(b, mb, 1, train(3));  // the other one has to make way
+  ASSERT_TRUE(node_->dispatcher().mover().moving(ModelId{ma}));
+  ASSERT_TRUE(node_->model_service().remove(a, ModelId{ma}).ok());
+  EXPECT_TRUE(wait(next).status.ok());
+  EXPECT_TRUE(turn_until([&] { return node_->models().find(ModelId{ma}) == nullptr; }));
+}
+
+TEST_F(NodeFaults, AnEngineThatDiesWhileItsRemovedModelComesInIsStopped) {
+  start();
+  const TenantId job = open_job(1, 1000, "full");
+  const std::uint64_t id = model(job, "p", wire::TrainMode::Full);
+  const auto pending = submit(job, id, 0, generate());
+  ASSERT_TRUE(node_->dispatcher().mover().moving(ModelId{id}));
+  ASSERT_TRUE(node_->model_service().remove(job, ModelId{id}).ok());
+  fake().kill();
+  EXPECT_EQ(wait(pending).status.code(), Code::CANCELLED);
+  EXPECT_TRUE(turn_until([&] { return node_->models().engines().empty(); }));
+}
+
 }  // namespace
 }  // namespace plexrl::runtime
