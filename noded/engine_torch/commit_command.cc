@@ -2,6 +2,10 @@
 // EngineCommit: copies the named segments to shadow chunks while other ops run. An op that would
 // write them is held back from prepare() to finish(); a commit waits for one that runs already.
 // The chunks of the last committed epoch are not touched, so whatever dies, that epoch is whole.
+// plexrld names the segments before it knows of ops that end meanwhile: a commit that would take
+// the position of such an op without what it wrote is refused, and asked for again with all.
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "engine_torch/memory_command.h"
@@ -25,9 +29,11 @@ class CommitCommand final : public MemoryCommand {
       return error(Code::BUSY, "a yielded op of model %llu has begun to write its state",
                    static_cast<unsigned long long>(request_.model));
     for (const auto& place : request_.segments) PLEXRL_TRY(check(place.get()));
+    PLEXRL_TRY(check_complete());
     stall_ns_ = static_cast<std::uint64_t>((system_clock().now() - arrived_).ns);
     position_ = model_->position;
     ++model_->commits;
+    written_ = std::exchange(model_->written, {});
     return {};
   }
 
@@ -40,10 +46,23 @@ class CommitCommand final : public MemoryCommand {
 
   wire::EngineBodyUnion finish(const Status& outcome) override {
     --model_->commits;
+    if (!outcome.ok()) model_->written.merge(written_);
     return outcome.ok() ? committed() : failure_body(outcome);
   }
 
  private:
+  [[nodiscard]] Status check_complete() const {
+    for (const wire::SegmentKind kind : model_->written) {
+      const bool named = std::any_of(request_.segments.begin(), request_.segments.end(),
+                                     [&](const auto& place) { return place->kind == kind; });
+      if (!named)
+        return error(Code::BUSY,
+                     "segment %s of model %llu was written since the commit was planned",
+                     wire::EnumNameSegmentKind(kind), static_cast<unsigned long long>(model_->id));
+    }
+    return {};
+  }
+
   Status check(const wire::SegmentPlaceT* place) {
     const HeldSegment* const segment = place == nullptr ? nullptr : model_->find(place->kind);
     if (segment == nullptr || place->kind == wire::SegmentKind::Kv ||
@@ -81,6 +100,7 @@ class CommitCommand final : public MemoryCommand {
   std::uint64_t stall_ns_ = 0;
   HeldModel* model_ = nullptr;
   TrainPosition position_;
+  std::set<wire::SegmentKind> written_;  // what the copy under way holds
   CopyTotals totals_;
 };
 

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "device/device_backend.h"
@@ -61,6 +62,8 @@ struct HeldModel {
   Residency residency = Residency::kParked;
   std::uint64_t running_op = 0;
   unsigned commits = 0;  // copies under way
+  // Committed segments that ops wrote since they were last copied out or filled.
+  std::set<wire::SegmentKind> written;
   // Dropped ops that must undo what they did as soon as the model is resident.
   std::vector<std::unique_ptr<model::OpRun>> abandoned;
 

@@ -144,6 +144,11 @@ void OpBoard::stopped(OpOutcome outcome) {
 }
 
 void OpBoard::note_position(HeldModel& model, const HeldOp& op) {
+  using wire::SegmentKind;
+  if (op.writes_committed && op.request.args.AsSaveArgs() != nullptr)
+    model.written.insert(SegmentKind::SamplerWeights);
+  else if (op.writes_committed)
+    model.written.insert({SegmentKind::Weights, SegmentKind::AdamM, SegmentKind::AdamV});
   TrainPosition& position = model.position;
   position.step = model.state.step;
   position.version = model.state.sampler_version;

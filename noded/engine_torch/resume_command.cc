@@ -43,6 +43,7 @@ class ResumeCommand final : public MemoryCommand {
     }
     model_->residency = outcome.ok() ? Residency::kResident : Residency::kParked;
     if (!outcome.ok()) return failure_body(outcome);
+    model_->written.clear();
     take_position();
     return moved();
   }

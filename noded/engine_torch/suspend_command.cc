@@ -48,6 +48,7 @@ class SuspendCommand final : public MemoryCommand {
       return failure_body(outcome);
     }
     model_->residency = outcome.ok() ? Residency::kParked : Residency::kResident;
+    if (outcome.ok()) model_->written.clear();
     return outcome.ok() ? moved() : failure_body(outcome);
   }
 

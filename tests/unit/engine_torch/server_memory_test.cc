@@ -386,5 +386,29 @@ TEST_F(ServerMemory, OpsOfAnAdapterNeedTheBaseResident) {
             Code::INVALID_ARGUMENT);
 }
 
+TEST_F(ServerMemory, ACommitPlannedBeforeAnOpEndedIsRefusedWithoutWhatTheOpWrote) {
+  resume_fresh();
+  train(1, 5);
+  const auto planned = [](const std::vector<SegmentKind>& kinds, std::uint64_t epoch) {
+    wire::EngineCommitT out = commit(20, epoch);
+    std::erase_if(out.segments, [&](const auto& place) {
+      return std::find(kinds.begin(), kinds.end(), place->kind) == kinds.end();
+    });
+    return out;
+  };
+  const std::vector<SegmentKind> trained = {SegmentKind::Weights, SegmentKind::AdamM,
+                                            SegmentKind::AdamV};
+  const std::vector<SegmentKind> sampled = {SegmentKind::SamplerWeights};
+  EXPECT_EQ(failure_code(engine_.ask(planned(sampled, 1))), Code::BUSY);
+  ASSERT_NE(engine_.ask(planned(trained, 2)).AsEngineCommitted(), nullptr);
+  auto publish = Harness::op(++op_, 1, Harness::publish(), 3);
+  publish.version_out = 3;
+  ASSERT_NE(engine_.ask(std::move(publish)).AsEngineOpDone(), nullptr);
+  EXPECT_EQ(failure_code(engine_.ask(planned(trained, 3))), Code::BUSY);
+  const auto last = engine_.ask(planned(sampled, 4));
+  ASSERT_NE(last.AsEngineCommitted(), nullptr);
+  EXPECT_EQ(last.AsEngineCommitted()->version, 3U);
+}
+
 }  // namespace
 }  // namespace plexrl::worker
