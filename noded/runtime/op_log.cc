@@ -46,11 +46,13 @@ Status OpLog::load() {
   });
 }
 
-Status OpLog::room(ModelId model) const {
+Status OpLog::room(ModelId model, core::OpKind kind) const {
   const auto found = models_.find(model);
   if (found == models_.end()) return {};
   const Index& index = found->second;
   if (index.ops.size() < kMaxLoggedOps && index.op_bytes < kMaxLoggedBytes) return {};
+  const bool leads_to_commit = kind == core::OpKind::kOptimStep || kind == core::OpKind::kLoad;
+  if (leads_to_commit && index.ops.size() < kMaxLoggedOps + kReservedOps) return {};
   return error(Code::BUSY, "%zu training ops wait for the model's next commit; retry later",
                index.ops.size());
 }
@@ -59,8 +61,10 @@ Status OpLog::append(const Op& op) {
   const auto bytes = wire::encode(op_message(op));
   PLEXRL_TRY(store_.put(kOps, op.model.value, op.seq, text_of(bytes)).within("log the op"));
   Index& index = models_[op.model];
-  index.ops[op.seq] = bytes.size();
-  index.op_bytes += bytes.size();
+  // A number may come again: a client's file is not there after a restart, so it sends the op anew.
+  std::size_t& logged = index.ops[op.seq];
+  index.op_bytes += bytes.size() - logged;
+  logged = bytes.size();
   return {};
 }
 

@@ -24,13 +24,15 @@ class OpLog {
   // A model that cannot commit stops taking ops here: replaying more would take minutes.
   static constexpr std::size_t kMaxLoggedOps = 4096;
   static constexpr std::uint64_t kMaxLoggedBytes = 256ULL << 20;
+  // Beyond both, for the ops that lead to a commit: otherwise a full log could never be emptied.
+  static constexpr std::size_t kReservedOps = 64;
 
   explicit OpLog(store::StateStore& store) : store_(store) {}
   // Reads both tables; CORRUPT names the row.
   [[nodiscard]] Status load();
 
-  // BUSY when the model's log is full until its next commit.
-  [[nodiscard]] Status room(ModelId model) const;
+  // BUSY when the model's log is full until its next commit. optim_step and load use the reserve.
+  [[nodiscard]] Status room(ModelId model, core::OpKind kind) const;
   [[nodiscard]] Status append(const Op& op);
   // Numbers with a logged op, in order.
   [[nodiscard]] std::vector<std::uint64_t> logged(ModelId model) const;

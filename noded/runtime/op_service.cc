@@ -121,7 +121,8 @@ void OpService::submit_training(SubmitRequest request, Model& model, Status refu
   const bool known = seq <= flow.stream.finished() || parts_.log.has_result(model.id, seq);
   if (!known) {
     Status room = parts_.ops.room_for(request.tenant);
-    if (room.ok()) room = parts_.log.room(model.id);
+    if (room.ok())
+      room = parts_.log.room(model.id, static_cast<core::OpKind>(request.submit.args.type));
     if (!room.ok()) return request.handler(failure(room));
   }
   switch (flow.stream.offer(seq)) {
@@ -332,11 +333,12 @@ void OpService::model_committed(ModelId model, const state::Position& position, 
 }
 
 void OpService::commit_ended(ModelId model, const Status& why) {
-  if (!why.ok()) {
-    PLEXRL_LOG(kWarning, "model %llu: commit: %s", number(model.value), why.to_string().c_str());
-    release_loads(model, UINT64_MAX);
-  }
-  if (commit_wanted_.erase(model) != 0 && parts_.models.find(model) != nullptr) want_commit(model);
+  // Asked for again since: the next one counts.
+  if (commit_wanted_.erase(model) != 0 && parts_.models.find(model) != nullptr)
+    return want_commit(model);
+  if (why.ok()) return;
+  PLEXRL_LOG(kWarning, "model %llu: commit: %s", number(model.value), why.to_string().c_str());
+  release_loads(model, UINT64_MAX);
 }
 
 void OpService::model_unusable(ModelId model, const Status& why) {

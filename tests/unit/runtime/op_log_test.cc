@@ -82,9 +82,29 @@ TEST_F(OpLogTest, OldResultsArePrunedButNotBehindLoggedOps) {
 TEST_F(OpLogTest, IsBusyWhenTooManyOpsWaitForACommit) {
   for (std::uint64_t seq = 1; seq <= OpLog::kMaxLoggedOps; ++seq)
     ASSERT_TRUE(log_.append(optim(seq)).ok());
-  EXPECT_EQ(log_.room(model_).code(), Code::BUSY);
+  EXPECT_EQ(log_.room(model_, core::OpKind::kForwardBackward).code(), Code::BUSY);
   ASSERT_TRUE(log_.committed(model_, 1).ok());
-  EXPECT_TRUE(log_.room(model_).ok());
+  EXPECT_TRUE(log_.room(model_, core::OpKind::kForwardBackward).ok());
+}
+
+TEST_F(OpLogTest, AFullLogTakesTheStepThatEmptiesIt) {
+  std::uint64_t seq = 0;
+  while (seq < OpLog::kMaxLoggedOps) ASSERT_TRUE(log_.append(optim(++seq)).ok());
+  EXPECT_EQ(log_.room(model_, core::OpKind::kSave).code(), Code::BUSY);
+  EXPECT_TRUE(log_.room(model_, core::OpKind::kLoad).ok());
+  while (log_.room(model_, core::OpKind::kOptimStep).ok())
+    ASSERT_TRUE(log_.append(optim(++seq)).ok());
+  EXPECT_EQ(seq, OpLog::kMaxLoggedOps + OpLog::kReservedOps);
+}
+
+TEST_F(OpLogTest, AnOpThatIsLoggedAgainCountsOnce) {
+  Op op = optim(1);
+  wire::SaveArgsT args;
+  args.name = std::string(1 << 20, 'n');
+  op.args.Set(args);
+  for (std::uint64_t i = 0; i < OpLog::kMaxLoggedBytes >> 20; ++i)
+    ASSERT_TRUE(log_.append(op).ok());
+  EXPECT_TRUE(log_.room(model_, core::OpKind::kForwardBackward).ok());
 }
 
 TEST_F(OpLogTest, DamagedRowsAreErrorsNotCrashes) {
