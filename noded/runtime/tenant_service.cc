@@ -45,7 +45,11 @@ Status TenantService::try_open(const wire::OpenJobT& request, const slurm::Grant
     return error(Code::NO_CAPACITY, "job %u: its earlier state is being dropped", request.job_id);
   if (old != nullptr && host_bytes(old->grant) != host_bytes(grant)) {
     // Another grant than before is another stake; nothing of the old one is promised to it.
-    if (old->open()) end_incarnation(old->id);
+    if (old->open()) {
+      // Its token is void at once: nobody makes models in a tenant that is being dropped.
+      PLEXRL_TRY(parts_.tenants.close(old->id, TenantState::kClosed, parts_.clock.now()));
+      end_incarnation(old->id);
+    }
     start_drop(old->id);
     return try_open(request, grant);
   }

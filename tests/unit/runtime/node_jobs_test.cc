@@ -114,5 +114,22 @@ TEST_F(NodeJobs, ANodeThatIsInNoPoolSaysSo) {
   EXPECT_EQ(node.error().code(), Code::NOT_FOUND);
 }
 
+TEST_F(NodeJobs, AnotherGrantVoidsTheTokenBeforeTheOldStateIsGone) {
+  start();
+  const TenantId job = open_job(1);
+  ASSERT_TRUE(run(job, model(job), 0, generate()).status.ok());
+  wire::OpenJobT open;
+  open.job_id = 1;
+  open.uid = 1000;
+  open.grant = grant_text("lora", 2);
+  std::optional<Status> done;
+  node_->tenant_service().open(open, [&](const Status& status) { done = status; });
+  ASSERT_FALSE(done.has_value());  // the engine has to forget the model first
+  EXPECT_FALSE(node_->tenants().authenticate("token1", 1000));
+  ASSERT_TRUE(turn_until([&] { return done.has_value(); }));
+  EXPECT_TRUE(done->ok()) << done->to_string();
+  EXPECT_TRUE(node_->tenants().authenticate("token2", 1000));
+}
+
 }  // namespace
 }  // namespace plexrl::runtime
