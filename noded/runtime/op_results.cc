@@ -50,8 +50,7 @@ void OpResults::finish(Op& op, OpOutcome outcome, std::uint64_t tokens) {
   count(op, outcome, tokens);
   accounting_.advance(clock_.now());
   accounting_.op_left(op.tenant);
-  const std::vector<Waiter> waiters = std::move(op.waiters);
-  ops_.remove(op.id);
+  const std::vector<Waiter> waiters = ops_.remove(op.id);
   for (const Waiter& waiter : waiters) waiter.handler(outcome);
 }
 

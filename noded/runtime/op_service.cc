@@ -114,7 +114,7 @@ void OpService::repeat_result(const SubmitRequest& request) {
 void OpService::submit_training(SubmitRequest request, Model& model, Status refusal, OpSize size) {
   const std::uint64_t seq = request.submit.seq;
   if (Op* const same = parts_.ops.find_seq(model.id, seq)) {
-    same->waiters.push_back({request.session, request.request_id, std::move(request.handler)});
+    parts_.ops.join(*same, {request.session, request.request_id, std::move(request.handler)});
     return;
   }
   ModelFlow& flow = parts_.flows.at(model.id);
@@ -164,7 +164,7 @@ void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSiz
   Op* const same =
       parts_.ops.find_sampling(model.id, request.submit.sampling_client, request.submit.number);
   if (same != nullptr) {
-    same->waiters.push_back({request.session, request.request_id, std::move(request.handler)});
+    parts_.ops.join(*same, {request.session, request.request_id, std::move(request.handler)});
     return;
   }
   if (const Status room = parts_.ops.room_for(request.tenant); !room.ok())
@@ -375,23 +375,16 @@ void OpService::cancel(SessionId session, std::uint64_t request_id) {
   if (op->state == OpState::kGap)
     return end(*op, error(Code::CANCELLED, "cancelled before its turn"));
   if (op->training() || op->waiters.size() == 1) return dispatcher_->cancel(*op);
-  const auto waiter = std::find_if(op->waiters.begin(), op->waiters.end(), [&](const Waiter& w) {
-    return w.session == session && w.request_id == request_id;
-  });
-  const Waiter gone = std::move(*waiter);
-  op->waiters.erase(waiter);
+  const Waiter gone = parts_.ops.leave(*op, session, request_id);
   gone.handler(failure(error(Code::CANCELLED, "cancelled; the op goes on for others")));
 }
 
 void OpService::session_closed(SessionId session) {
-  std::vector<OpId> orphans;
-  for (auto& [id, op] : parts_.ops.all()) {
-    const auto count =
-        std::erase_if(op.waiters, [&](const Waiter& w) { return w.session == session; });
-    if (count > 0 && op.waiters.empty() && !op.training()) orphans.push_back(id);
+  for (const OpId id : parts_.ops.leave_all(session)) {
+    Op* const op = parts_.ops.find(id);
+    // Cancelling one may have ended others.
+    if (op != nullptr && op->waiters.empty() && !op->training()) dispatcher_->cancel(*op);
   }
-  for (const OpId id : orphans)
-    if (Op* const op = parts_.ops.find(id)) dispatcher_->cancel(*op);
 }
 
 }  // namespace plexrl::runtime

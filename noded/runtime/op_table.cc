@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace plexrl::runtime {
 
 Status OpTable::room_for(TenantId tenant) const {
@@ -18,14 +20,16 @@ Op& OpTable::add(Op op) {
   by_model_[op.model].insert(op.id);
   if (op.training()) by_seq_.emplace(op.model, op.seq, op.id);
   if (op.known_sampling()) by_sampling_.emplace(op.model, op.sampling_client, op.number, op.id);
+  for (const Waiter& waiter : op.waiters)
+    by_request_.emplace(waiter.session, waiter.request_id, op.id);
   const OpId id = op.id;
   return ops_.insert_or_assign(id, std::move(op)).first->second;
 }
 
-void OpTable::remove(OpId id) {
+std::vector<Waiter> OpTable::remove(OpId id) {
   const auto found = ops_.find(id);
-  if (found == ops_.end()) return;
-  const Op& op = found->second;
+  if (found == ops_.end()) return {};
+  Op& op = found->second;
   const auto count = counts_.find(op.tenant);
   if (--count->second == 0) counts_.erase(count);
   by_seq_.erase({op.model, op.seq, id});
@@ -33,7 +37,39 @@ void OpTable::remove(OpId id) {
   const auto siblings = by_model_.find(op.model);
   siblings->second.erase(id);
   if (siblings->second.empty()) by_model_.erase(siblings);
+  for (const Waiter& waiter : op.waiters)
+    by_request_.erase({waiter.session, waiter.request_id, id});
+  std::vector<Waiter> waiters = std::move(op.waiters);
   ops_.erase(found);
+  return waiters;
+}
+
+void OpTable::join(Op& op, Waiter waiter) {
+  by_request_.emplace(waiter.session, waiter.request_id, op.id);
+  op.waiters.push_back(std::move(waiter));
+}
+
+Waiter OpTable::leave(Op& op, SessionId session, std::uint64_t request_id) {
+  const auto found = std::find_if(op.waiters.begin(), op.waiters.end(), [&](const Waiter& w) {
+    return w.session == session && w.request_id == request_id;
+  });
+  PLEXRL_CHECK(found != op.waiters.end(), "who leaves an op waits for it");
+  Waiter gone = std::move(*found);
+  op.waiters.erase(found);
+  by_request_.erase({session, request_id, op.id});
+  return gone;
+}
+
+std::set<OpId> OpTable::leave_all(SessionId session) {
+  std::set<OpId> left;
+  auto it = by_request_.lower_bound({session, 0, OpId{}});
+  while (it != by_request_.end() && std::get<SessionId>(*it) == session) {
+    left.insert(std::get<OpId>(*it));
+    it = by_request_.erase(it);
+  }
+  for (const OpId id : left)
+    std::erase_if(ops_.at(id).waiters, [&](const Waiter& w) { return w.session == session; });
+  return left;
 }
 
 Op* OpTable::find(OpId id) {
@@ -63,13 +99,11 @@ Op* OpTable::find_sampling(ModelId model, std::uint64_t client, std::uint64_t nu
 }
 
 Op* OpTable::find_request(SessionId session, std::uint64_t request_id) {
-  for (auto& [id, op] : ops_) {
-    const bool waits = std::any_of(op.waiters.begin(), op.waiters.end(), [&](const Waiter& w) {
-      return w.session == session && w.request_id == request_id;
-    });
-    if (waits) return &op;
-  }
-  return nullptr;
+  const auto it = by_request_.lower_bound({session, request_id, OpId{}});
+  if (it == by_request_.end()) return nullptr;
+  const auto& [its_session, its_request, id] = *it;
+  const bool same = its_session == session && its_request == request_id;
+  return same ? &ops_.at(id) : nullptr;
 }
 
 std::vector<Op*> OpTable::of_model(ModelId model) {

@@ -21,7 +21,13 @@ class OpTable {
   [[nodiscard]] Status room_for(TenantId tenant) const;
   // The op gets its number unless it has one (an op from the log keeps its own).
   Op& add(Op op);
-  void remove(OpId id);
+  // Gives back who waits for it.
+  std::vector<Waiter> remove(OpId id);
+  // One more waits for the op, or one no longer does; a waiter that is not there is a bug.
+  void join(Op& op, Waiter waiter);
+  [[nodiscard]] Waiter leave(Op& op, SessionId session, std::uint64_t request_id);
+  // Nothing of the session waits any more. The ops it waited for, in order.
+  [[nodiscard]] std::set<OpId> leave_all(SessionId session);
   [[nodiscard]] Op* find(OpId id);
   [[nodiscard]] Op* find_seq(ModelId model, std::uint64_t seq);  // not replays
   [[nodiscard]] Op* find_sampling(ModelId model, std::uint64_t client, std::uint64_t number);
@@ -41,6 +47,7 @@ class OpTable {
   // What makes a repeated request known. An op keeps these numbers for life.
   std::set<std::tuple<ModelId, std::uint64_t, OpId>> by_seq_;
   std::set<std::tuple<ModelId, std::uint64_t, std::uint64_t, OpId>> by_sampling_;
+  std::set<std::tuple<SessionId, std::uint64_t, OpId>> by_request_;  // of all waiters
 };
 
 }  // namespace plexrl::runtime

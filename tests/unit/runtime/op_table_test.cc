@@ -73,6 +73,44 @@ TEST_F(OpTableTest, SamplingWithoutANumberIsNeverTheSame) {
   EXPECT_EQ(table_.find_sampling(kModel, 5, 0), nullptr);
 }
 
+Waiter waiter(std::uint64_t session, std::uint64_t request) {
+  return {SessionId{session}, request, [](const OpOutcome&) {}};
+}
+
+TEST_F(OpTableTest, AnOpIsFoundByEachRequestThatWaitsForIt) {
+  Op first = training(kModel, 1);
+  first.waiters.push_back(waiter(1, 10));
+  Op& op = table_.add(std::move(first));
+  table_.join(op, waiter(2, 10));
+  EXPECT_EQ(table_.find_request(SessionId{1}, 10), &op);
+  EXPECT_EQ(table_.find_request(SessionId{2}, 10), &op);
+  EXPECT_EQ(table_.find_request(SessionId{1}, 11), nullptr);
+  EXPECT_EQ(table_.find_request(SessionId{3}, 10), nullptr);
+  EXPECT_EQ(table_.leave(op, SessionId{1}, 10).request_id, 10U);
+  EXPECT_EQ(table_.find_request(SessionId{1}, 10), nullptr);
+  const auto left = table_.remove(op.id);
+  ASSERT_EQ(left.size(), 1U);
+  EXPECT_EQ(left[0].session, SessionId{2});
+  EXPECT_EQ(table_.find_request(SessionId{2}, 10), nullptr);
+}
+
+TEST_F(OpTableTest, ASessionLeavesAllItsOpsAndNoOthers) {
+  Op& alone = table_.add(training(kModel, 1));
+  Op& shared = table_.add(training(kModel, 2));
+  Op& other = table_.add(training(kModel, 3));
+  table_.join(alone, waiter(1, 10));
+  table_.join(shared, waiter(1, 11));
+  table_.join(shared, waiter(2, 10));
+  table_.join(other, waiter(2, 11));
+  EXPECT_EQ(table_.leave_all(SessionId{1}), (std::set<OpId>{alone.id, shared.id}));
+  EXPECT_TRUE(alone.waiters.empty());
+  EXPECT_EQ(shared.waiters.size(), 1U);
+  EXPECT_EQ(other.waiters.size(), 1U);
+  EXPECT_EQ(table_.find_request(SessionId{1}, 11), nullptr);
+  EXPECT_EQ(table_.find_request(SessionId{2}, 10), &shared);
+  EXPECT_TRUE(table_.leave_all(SessionId{1}).empty());
+}
+
 TEST_F(OpTableTest, ATenantHasRoomUpToItsLimit) {
   for (std::uint64_t seq = 1; seq <= 4; ++seq) {
     EXPECT_TRUE(table_.room_for(TenantId{1}).ok());
