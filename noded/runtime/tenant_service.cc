@@ -43,8 +43,9 @@ Status TenantService::try_open(const wire::OpenJobT& request, const slurm::Grant
   const Tenant* const old = parts_.tenants.find_job(request.job_id);
   if (old != nullptr && dropping_.count(old->id) != 0)
     return error(Code::NO_CAPACITY, "job %u: its earlier state is being dropped", request.job_id);
-  if (old != nullptr && host_bytes(old->grant) != host_bytes(grant)) {
-    // Another grant than before is another stake; nothing of the old one is promised to it.
+  if (old != nullptr && (old->uid != request.uid || host_bytes(old->grant) != host_bytes(grant))) {
+    // Another grant than before is another stake; nothing of the old one is promised to it. Another
+    // user: Slurm gives a number to one job at a time, so the cluster began to count anew.
     if (old->open()) {
       // Its token is void at once: nobody makes models in a tenant that is being dropped.
       PLEXRL_TRY(parts_.tenants.close(old->id, TenantState::kClosed, parts_.clock.now()));

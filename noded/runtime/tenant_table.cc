@@ -110,9 +110,8 @@ Result<TenantTable::Opened> TenantTable::open(std::uint32_t job_id, std::uint32_
   const Tenant* const old = find_job(job_id);
   if (old != nullptr && old->uid != uid)
     return error(Code::PERMISSION,
-                 "job %u: its state here belongs to uid %u, the request is for uid %u; run "
-                 "'plexrl evict' for the job first",
-                 job_id, old->uid, uid);
+                 "job %u: its state here belongs to uid %u, the request is for uid %u", job_id,
+                 old->uid, uid);
   if (old != nullptr && old->open() && !old->attached && old->grant == grant)
     return Opened{old->id, false, false};
   Tenant tenant = old != nullptr ? *old : Tenant{};

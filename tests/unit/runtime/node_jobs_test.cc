@@ -66,6 +66,24 @@ TEST_F(NodeJobs, MemoryOfEndedJobsIsReclaimedOldestFirst) {
   EXPECT_EQ(node_->models().find(ModelId{id}), nullptr);
 }
 
+// A cluster that was set up anew counts its jobs from 1.
+TEST_F(NodeJobs, AnotherUsersJobOfTheSameNumberInheritsNothing) {
+  start();
+  for (const bool closed : {true, false}) {
+    const std::uint32_t job = closed ? 1 : 2;
+    const std::uint64_t id = model(open_job(job, 1000));
+    if (closed) {
+      ASSERT_TRUE(node_->tenant_service().close(job).ok());
+    }
+    const TenantId other = open_job(job, 1001);
+    EXPECT_EQ(node_->tenants().find(other)->uid, 1001U);
+    EXPECT_EQ(node_->models().find(ModelId{id}), nullptr);
+    EXPECT_TRUE(node_->models().of_tenant(other).empty());
+    EXPECT_EQ(node_->tenants().attach(job, 1000, TimePoint{1}).error().code(), Code::PERMISSION);
+    ASSERT_TRUE(node_->tenant_service().close(job).ok());
+  }
+}
+
 TEST_F(NodeJobs, BadGrantsAreRefusedWithTheReason) {
   start();
   EXPECT_EQ(try_open(1, 1000, 1, "v1:pool=rl;rm -rf").code(), Code::INVALID_ARGUMENT);
