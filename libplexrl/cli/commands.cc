@@ -25,8 +25,8 @@ using Add = void (*)(CLI::App& app, Run& chosen);
 
 // In the order of `plexrl --help` and of plexrl(1).
 constexpr Add kCommands[] = {
-    add_status, add_jobs,       add_ops, add_report, add_train,  add_env,   add_config,
-    add_model,  add_node_check, add_job, add_drain,  add_resume, add_bench,
+    add_status,     add_jobs, add_ops,   add_report, add_train, add_env,    add_config, add_model,
+    add_node_check, add_job,  add_drain, add_resume, add_evict, add_reload, add_bench,
 };
 
 int report(const Status& status) {

@@ -41,7 +41,7 @@ TEST(ServiceCommands, PrintTheDaemonsDocument) {
 }
 
 TEST(ServiceCommands, NobodyListensIsAFailureWithThePath) {
-  for (const char* command : {"status", "jobs", "ops", "drain", "resume"}) {
+  for (const char* command : {"status", "jobs", "ops", "drain", "resume", "reload"}) {
     const Outcome outcome = run({command, "--json", "--socket", "/nonexistent/socket"});
     EXPECT_EQ(outcome.exit_status, kExitFailed);
     EXPECT_TRUE(outcome.out.empty());
@@ -53,6 +53,11 @@ TEST(ServiceCommands, ReportNeedsAJob) {
   EXPECT_EQ(run({"report"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "seven"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "0"}).exit_status, kExitUsage);
+}
+
+TEST(ServiceCommands, EvictNeedsAJob) {
+  EXPECT_EQ(run({"evict"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"evict", "0"}).exit_status, kExitUsage);
 }
 
 TEST(ServiceCommands, JobOpenChecksTheGrantFirst) {
