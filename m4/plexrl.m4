@@ -13,7 +13,8 @@ AC_DEFUN([PLEXRL_WITH_SLURM], [
     AC_PREPROC_IFELSE([AC_LANG_SOURCE([[#include <slurm/slurm.h>]])], [have_slurm=yes])
     CPPFLAGS="$plexrl_save"
     AS_IF([test $have_slurm = yes], [
-      slurm_version=$(printf '#include <slurm/slurm_version.h>\nSLURM_VERSION_STRING\n' | $CPP $SLURM_CPPFLAGS -P - 2>/dev/null | tail -n 1 | tr -d '"')
+      slurm_version=$(printf '#include <slurm/slurm_version.h>\nSLURM_VERSION_NUMBER\n' | $CXX $SLURM_CPPFLAGS -E -P -x c++ - 2>/dev/null | tail -n 1)
+      slurm_version=$(printf '%d.%02d.%d' $((slurm_version >> 16)) $((slurm_version >> 8 & 255)) $((slurm_version & 255)))
       slurm_summary="for Slurm ${slurm_version:-of unknown version}"],
       [AS_IF([test "$with_slurm" != check], [AC_MSG_ERROR([--with-slurm: <slurm/slurm.h> not found: install libslurm-dev])])
        slurm_summary="off (no <slurm/slurm.h>: install libslurm-dev)"])])
@@ -42,7 +43,7 @@ AC_DEFUN([PLEXRL_WITH_TORCH], [
        AS_IF([test "$(nm -DC $with_libtorch/lib/libc10.so 2>/dev/null | grep -c __cxx11)" = 0],
          [AC_MSG_ERROR([--with-libtorch: this libtorch has the old C++ string ABI; use a build with the new one (wheels from 2.6 on)])])])
     AS_IF([test ! -f "$torch_header"], [AC_MSG_ERROR([LibTorch headers not found ($torch_header): run 'make deps', give --with-libtorch=DIR, or --disable-engine-torch])])
-    torch_version=$(sed -n 's/^#define TORCH_VERSION "\(.*\)"/\1/p' "$torch_header")
+    torch_version=$(printf '#include <torch/version.h>\nTORCH_VERSION\n' | $CXX $TORCH_CPPFLAGS -E -P -x c++ - 2>/dev/null | tail -n 1 | tr -d '"')
     torch_summary="LibTorch ${torch_version:-of unknown version} ($with_libtorch)"])
   AC_SUBST([TORCH_CPPFLAGS])
   AC_SUBST([TORCH_LIBS])
