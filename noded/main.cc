@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plexrld: the node service of PlexRL. The composition root; plexrld(8) describes the program.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -9,6 +10,7 @@
 #include <CLI/CLI.hpp>
 #include <climits>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -179,7 +181,17 @@ class Daemon {
   Status failure_;
 };
 
+// Connections and the pidfds of tasks need more than the usual 1,024.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0)
+    PLEXRL_LOG(kWarning, "the limit of open files stays: %s", std::strerror(errno));
+}
+
 Status Daemon::open() {
+  raise_descriptor_limit();
   PLEXRL_ASSIGN(site_, config::load_site_config(options_.config_path, ::geteuid() == 0));
   PLEXRL_TRY(apply_log_level(site_));
   if (options_.run_dir.empty()) options_.run_dir = site_.daemon.run_dir;

@@ -93,7 +93,7 @@ Result<UniqueFd> accept_unix(int listener) {
     if (errno == EINTR || errno == ECONNABORTED) continue;
     if (errno == EAGAIN) return error(Code::BUSY, "no connection waits");
     const bool full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-    return errno_error(full ? Code::BUSY : Code::IO, errno, "accept");
+    return errno_error(full ? Code::NO_CAPACITY : Code::IO, errno, "accept");
   }
 }
 

@@ -9,6 +9,10 @@ namespace {
 // A hello or a hook call is far smaller; what a peer without a token may make us keep.
 constexpr std::uint32_t kFrameBytesBeforeHello = 64U << 10;
 
+// Above so many bytes of answers that the peer has not read, its next requests are not read either:
+// many peers together must not fill the memory. Large enough to keep a pipeline of ops busy.
+constexpr std::size_t kUnreadBytes = 1U << 20;
+
 wire::Limits limits_before_hello() {
   wire::Limits limits;
   limits.max_payload_bytes = kFrameBytesBeforeHello;
@@ -73,6 +77,7 @@ void Connection::close(const Status& why) {
 void Connection::on_events(std::uint32_t events) {
   if ((events & EPOLLOUT) != 0) {
     if (const Status status = channel_.flush(); !status.ok()) return close(status);
+    take_frames();
   }
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
     const Status status = channel_.receive();
@@ -82,8 +87,10 @@ void Connection::on_events(std::uint32_t events) {
   update_watch();
 }
 
+bool Connection::clogged() const { return channel_.out_bytes() > kUnreadBytes; }
+
 void Connection::take_frames() {
-  while (!closing_) {
+  while (!closing_ && !clogged()) {
     auto frame = channel_.next();
     if (!frame) return;
     if (const Status status = take_frame(std::move(*frame)); !status.ok()) return close(status);
@@ -106,7 +113,7 @@ Status Connection::take_frame(wire::Frame frame) {
 void Connection::update_watch() {
   if (closing_) return;
   std::uint32_t events = 0;
-  if (channel_.wants_read()) events |= EPOLLIN;
+  if (channel_.wants_read() && !clogged()) events |= EPOLLIN;
   if (channel_.wants_write()) events |= EPOLLOUT;
   watch_.set_events(events);
 }

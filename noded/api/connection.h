@@ -55,6 +55,7 @@ class Connection {
  private:
   void send(const wire::MessageT& message);
   void on_events(std::uint32_t events);
+  [[nodiscard]] bool clogged() const;
   void take_frames();
   [[nodiscard]] Status take_frame(wire::Frame frame);
   void update_watch();

@@ -12,19 +12,45 @@ namespace {
 
 // Accepted per turn of the loop, so that a storm of connections does not starve the ops.
 constexpr int kAcceptBatch = 16;
+// This part of all connections is root's alone: users together must not lock out its hooks.
+constexpr std::size_t kRootPart = 8;
+// The listener stays readable while no descriptor is free for the connection that waits, so
+// watching it on would only burn time.
+constexpr Duration kPause{100 * kMillisecond.ns};
 
 }  // namespace
 
 Status Server::start() {
   PLEXRL_ASSIGN(
       watch_, loop_.watch_io(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_ready(); }));
+  PLEXRL_ASSIGN(pause_, loop_.make_timer([this] { go_on(); }));
   return {};
 }
 
+void Server::stop_accepting() {
+  watch_.reset();
+  pause_.reset();
+}
+
+void Server::pause(const Status& why) {
+  watch_.set_events(0);
+  pause_.arm(system_clock().now() + kPause);
+  if (!paused_)
+    PLEXRL_LOG(kError, "%s; new connections wait (see LimitNOFILE)", why.to_string().c_str());
+  paused_ = true;
+}
+
+void Server::go_on() {
+  watch_.set_events(EPOLLIN);
+  accept_ready();
+}
+
 bool Server::admit(const wire::PeerCredentials& peer) {
-  const bool room =
-      connections_.size() < max_connections_ &&
-      (peer.uid == 0 || per_uid_[peer.uid] < std::max<std::size_t>(max_connections_ / 2, 1));
+  const std::size_t kept = std::max<std::size_t>(max_connections_ / kRootPart, 1);
+  const bool room = peer.uid == 0
+                        ? connections_.size() < max_connections_
+                        : connections_.size() < max_connections_ - kept &&
+                              per_uid_[peer.uid] < std::max<std::size_t>(max_connections_ / 2, 1);
   if (!room) ++counts_.refused;
   return room;
 }
@@ -32,26 +58,33 @@ bool Server::admit(const wire::PeerCredentials& peer) {
 void Server::accept_ready() {
   for (int i = 0; i < kAcceptBatch; ++i) {
     auto socket = wire::accept_unix(listener_.get());
-    if (!socket) return;
-    const auto peer = wire::peer_credentials(socket->get());
-    if (!peer || !admit(*peer)) continue;
-    const SessionId id{next_session_++};
-    Connection::Hooks hooks;
-    hooks.handle = [this](Connection& connection, wire::MessageT request,
-                          std::vector<UniqueFd> fds) {
-      handler_.handle(connection, std::move(request), std::move(fds));
-    };
-    hooks.ended = [this](SessionId session, const Status& why) { ended(session, why); };
-    auto connection =
-        std::make_unique<Connection>(id, *std::move(socket), *peer, loop_, std::move(hooks));
-    if (const Status status = connection->start(); !status.ok()) {
-      PLEXRL_LOG(kWarning, "accept: %s", status.to_string().c_str());
-      continue;
+    if (!socket) {
+      if (socket.error().code() != Code::BUSY) pause(socket.error());
+      return;
     }
-    ++counts_.accepted;
-    ++per_uid_[peer->uid];
-    connections_.emplace(id, std::move(connection));
+    paused_ = false;
+    take(*std::move(socket));
   }
+}
+
+void Server::take(UniqueFd socket) {
+  const auto peer = wire::peer_credentials(socket.get());
+  if (!peer || !admit(*peer)) return;
+  const SessionId id{next_session_++};
+  Connection::Hooks hooks;
+  hooks.handle = [this](Connection& connection, wire::MessageT request, std::vector<UniqueFd> fds) {
+    handler_.handle(connection, std::move(request), std::move(fds));
+  };
+  hooks.ended = [this](SessionId session, const Status& why) { ended(session, why); };
+  auto connection =
+      std::make_unique<Connection>(id, std::move(socket), *peer, loop_, std::move(hooks));
+  if (const Status status = connection->start(); !status.ok()) {
+    PLEXRL_LOG(kWarning, "accept: %s", status.to_string().c_str());
+    return;
+  }
+  ++counts_.accepted;
+  ++per_uid_[peer->uid];
+  connections_.emplace(id, std::move(connection));
 }
 
 void Server::ended(SessionId session, const Status& why) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Server: the listening socket and its connections. Accepts once plexrld is ready; until then
-// connections wait in the kernel's queue. Bounds: connections in all, and per uid half of them, so
-// that one user cannot lock out root's hooks. Loop thread only.
+// connections wait in the kernel's queue. Bounds: connections in all, of which users get seven
+// eighths and each uid half, so that they cannot lock out root's hooks. Loop thread only.
 #pragma once
 
 #include <map>
@@ -37,9 +37,9 @@ class Server {
         max_connections_(max_connections),
         handler_(handler) {}
 
-  // Begins to accept.
+  // Begins to accept. Without free descriptors or memory it pauses and tries again by itself.
   [[nodiscard]] Status start();
-  void stop_accepting() { watch_.reset(); }
+  void stop_accepting();
   void close_tenant(TenantId tenant);
   [[nodiscard]] std::set<TenantId> connected() const;
   [[nodiscard]] std::size_t connections_of(TenantId tenant) const;
@@ -49,6 +49,9 @@ class Server {
 
  private:
   void accept_ready();
+  void pause(const Status& why);
+  void go_on();
+  void take(UniqueFd socket);
   [[nodiscard]] bool admit(const wire::PeerCredentials& peer);
   void ended(SessionId session, const Status& why);
 
@@ -57,6 +60,8 @@ class Server {
   std::size_t max_connections_;
   RequestHandler& handler_;
   loop::IoWatch watch_;
+  loop::Timer pause_;
+  bool paused_ = false;
   std::map<SessionId, std::unique_ptr<Connection>> connections_;
   std::map<uid_t, std::size_t> per_uid_;
   std::uint64_t next_session_ = 1;

@@ -6,9 +6,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -284,6 +288,30 @@ TEST_F(ServerTest, DrainRefusesNewJobsUntilResume) {
   admin.verb = wire::AdminVerb::Resume;
   ASSERT_TRUE(client->call<wire::DoneT>(admin, soon()));
   EXPECT_FALSE(open_job(5).empty());
+}
+
+TEST_F(ServerTest, WithoutDescriptorsItPausesAndGoesOnLater) {
+  auto client = wire::connect_unix(socket_, soon());  // its descriptor is there already
+  ASSERT_TRUE(client);
+  UniqueFd waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket_.copy(address.sun_path, sizeof address.sun_path - 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the first one is accepted
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const UniqueFd lowest(::dup(0));
+  const rlimit none{static_cast<rlim_t>(lowest.get()) + 1, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  ASSERT_EQ(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),
+            0);
+  const std::clock_t busy = std::clock();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  const double burnt = static_cast<double>(std::clock() - busy) / CLOCKS_PER_SEC;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_LT(burnt, 0.2);
+  EXPECT_TRUE(connect());
+  EXPECT_GE(query(wire::QueryKind::Status)["connections"], 3);  // `waiting` is one of them
 }
 
 TEST_F(ServerTest, ConnectionsAreBounded) {
