@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -65,7 +66,12 @@ Status EngineServer::serve() {
   PLEXRL_TRY(inbox_.open());
   while (!quitting_ || !link_.flushed()) {
     std::array<pollfd, 2> fds = {link_.poll_request(), pollfd{inbox_.fd(), POLLIN, 0}};
-    if (::poll(fds.data(), fds.size(), -1) < 0) {
+    const int wait = orphan_wait();
+    if (wait == 0)
+      return error(Code::UNAVAILABLE,
+                   "no plexrld came for %lld s; what this engine holds is given up",
+                   static_cast<long long>(options_.orphan_after.ns / kSecond.ns));
+    if (::poll(fds.data(), fds.size(), wait) < 0) {
       if (errno == EINTR) continue;
       return errno_error(Code::IO, errno, "poll");
     }
@@ -74,6 +80,16 @@ Status EngineServer::serve() {
     greet_when_quiet();
   }
   return {};
+}
+
+int EngineServer::orphan_wait() {
+  const TimePoint now = system_clock().now();
+  if (link_.connected() || alone_since_.ns == 0) alone_since_ = now;
+  if (link_.connected()) return -1;
+  const std::int64_t left = alone_since_.ns + options_.orphan_after.ns - now.ns;
+  if (left <= 0) return 0;
+  // A minute at most, because poll counts in int milliseconds; rounded up so as not to spin.
+  return static_cast<int>(std::min(left, 60 * kSecond.ns) / kMillisecond.ns) + 1;
 }
 
 void EngineServer::on_request(const Ticket& ticket, wire::EngineBodyUnion body,

@@ -20,6 +20,9 @@ struct ServerOptions {
   std::uint64_t id = 0;
   std::string base_name;
   wire::TrainMode mode = wire::TrainMode::Lora;
+  // Without a connection for so long no plexrld comes any more: the node's service was removed, or
+  // its state was. Long enough for any upgrade, short enough that memory comes back by itself.
+  Duration orphan_after{3600 * kSecond.ns};
 };
 
 class EngineServer final : private EngineLink::Handler {
@@ -29,7 +32,8 @@ class EngineServer final : private EngineLink::Handler {
                UniqueFd listener);
   ~EngineServer() override;
 
-  // Until EngineQuit. IO when the kernel refuses what it needs.
+  // Until EngineQuit, or UNAVAILABLE without a connection for `orphan_after`. IO when the kernel
+  // refuses what it needs.
   [[nodiscard]] Status serve();
 
  private:
@@ -55,6 +59,8 @@ class EngineServer final : private EngineLink::Handler {
   void pump();
   void finish(const Pending& pending, const Status& outcome);
   void greet_when_quiet();
+  // Milliseconds until this engine counts as an orphan; negative while it has a connection.
+  [[nodiscard]] int orphan_wait();
   [[nodiscard]] wire::EngineHelloT hello() const;
 
   ServerOptions options_;
@@ -64,6 +70,7 @@ class EngineServer final : private EngineLink::Handler {
   std::deque<Pending> pending_;
   bool moving_ = false;  // the memory thread has a command
   bool quitting_ = false;
+  TimePoint alone_since_;
   OpBoard ops_;
   JobThread memory_{"px-memory"};
 };

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine_torch/server_harness.h"
+#include "wire/unix_socket.h"
 
 namespace plexrl::worker {
 namespace {
@@ -92,6 +93,22 @@ TEST(ServerProtocol, ARequestWithoutANumberEndsTheConnection) {
                   .ok());
   EXPECT_FALSE(wire::receive_until(engine.channel(), system_clock().now() + kSecond).has_value());
   engine.disconnect();
+}
+
+TEST(ServerProtocol, AnEngineThatNobodyComesForEndsItself) {
+  const std::string path = ::testing::TempDir() + "plexrl-orphan.sock";
+  FakeModelCode code;
+  ServerOptions options{1, "fake-base", wire::TrainMode::Full};
+  options.orphan_after = Duration{50 * kMillisecond.ns};
+  const auto no_device = [](UniqueFd, std::size_t,
+                            std::size_t) -> Result<std::unique_ptr<device::DeviceBackend>> {
+    return error(Code::INTERNAL, "unused");
+  };
+  EngineServer server(options, code, no_device, wire::listen_unix(path, 0600).value());
+  const TimePoint start = system_clock().now();
+  EXPECT_EQ(server.serve().code(), Code::UNAVAILABLE);
+  EXPECT_GE((system_clock().now() - start).ns, options.orphan_after.ns);
+  ::unlink(path.c_str());
 }
 
 TEST(ServerProtocol, PingAnswersWhileAnOpStandsStill) {
