@@ -70,6 +70,7 @@ std::string gap(NodeRuntime& node, const Op& op) {
 }
 
 std::string held(NodeRuntime& node, const Op& op) {
+  if (!op.log_error.empty()) return "waiting until the node's store takes it: " + op.log_error;
   const auto flow = node.flows().find(op.model);
   if (flow != node.flows().end() && flow->second.recovering())
     return "waiting while the model is recovered: its training ops since the last commit run again";

@@ -94,6 +94,9 @@ const Key<DaemonEntry> kDaemon[] = {
      "is ended and recovered."},
     {"store_quota_mib", &DaemonEntry::store_quota_mib, Form::kNumber, false, 0, kMaxMib, nullptr,
      "Room for saved models of one user on a node, in MiB."},
+    {"retention_s", &DaemonEntry::retention_s, Form::kNumber, false, 0, 2592000, nullptr,
+     "Time for which the state of an ended job is kept in case it is requeued, in seconds; a new "
+     "job that needs the memory gets it at once."},
     {"log_level", &DaemonEntry::log_level, Form::kWord, false, 0, 0,
      "error warning info debug trace", "How much the daemon logs."},
 };

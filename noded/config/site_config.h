@@ -58,6 +58,7 @@ struct DaemonEntry {
   std::uint64_t chunk_kib = 2048;
   std::uint64_t yield_timeout_ms = 30000;  // then the engine is ended and recovered
   std::uint64_t store_quota_mib = 10240;   // per uid, for `save`
+  std::uint32_t retention_s = 600;         // state of a closed job, for its requeue
   std::string log_level = "info";
 };
 

@@ -1,9 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/accounting.h"
 
+#include <string_view>
+
 #include "base/check.h"
+#include "base/log.h"
+#include "core/byte_codec.h"
+#include "store/state_store.h"
 
 namespace plexrl::runtime {
+namespace {
+
+constexpr std::string_view kTable = "usage";
+constexpr std::uint64_t kFormat = 1;
+
+// Every number of the totals in a fixed order.
+template <class Totals, class Visit>
+void each_number(Totals& totals, const Visit& visit) {
+  for (auto* value : {&totals.device_ns, &totals.wait_others_ns, &totals.switch_ns, &totals.wall_ns,
+                      &totals.commit_stall_ns})
+    visit(*value);
+  for (auto* value : {&totals.replayed_ops, &totals.commits}) visit(*value);
+  for (auto& kind : totals.kinds) {
+    for (auto* value : {&kind.count, &kind.failed, &kind.tokens}) visit(*value);
+    for (auto* value : {&kind.run_ns, &kind.queued_ns}) visit(*value);
+  }
+}
+
+std::string encode(const TenantTotals& totals) {
+  core::ByteWriter writer;
+  writer.varint(kFormat);
+  each_number(totals, [&](const auto& value) { writer.varint(static_cast<std::uint64_t>(value)); });
+  return writer.take();
+}
+
+bool decode(std::string_view bytes, TenantTotals* totals) {
+  core::ByteReader reader(bytes);
+  if (reader.varint() != kFormat) return false;
+  each_number(*totals, [&](auto& value) {
+    value = static_cast<std::remove_reference_t<decltype(value)>>(reader.varint());
+  });
+  return reader.at_end();
+}
+
+}  // namespace
 
 double TenantTotals::slowdown() const {
   const std::int64_t waited = wait_others_ns + switch_ns;
@@ -49,6 +89,41 @@ void Accounting::op_left(TenantId tenant) {
   PLEXRL_CHECK(row.outstanding > 0, "an op leaves once");
   settle(row);
   --row.outstanding;
+}
+
+Status Accounting::load() {
+  Status bad;
+  PLEXRL_TRY(store_.scan(kTable, [&](std::uint64_t key, std::uint64_t, std::string_view value) {
+    Row row;
+    if (!decode(value, &row.totals)) {
+      bad = error(Code::CORRUPT, "usage of tenant %llu in the store",
+                  static_cast<unsigned long long>(key));
+      return;
+    }
+    row.seen = row.totals.wall_ns > 0;
+    row.settled = sums_;
+    row.settled_device_ns = row.totals.device_ns;
+    row.stored = value;
+    rows_.insert_or_assign(TenantId{key}, std::move(row));
+  }));
+  return bad;
+}
+
+Status Accounting::save() {
+  for (auto& [tenant, row] : rows_) {
+    settle(row);
+    std::string bytes = encode(row.totals);
+    if (bytes == row.stored) continue;
+    PLEXRL_TRY(store_.put(kTable, tenant.value, 0, bytes).within("store the usage of jobs"));
+    row.stored = std::move(bytes);
+  }
+  return {};
+}
+
+void Accounting::forget(TenantId tenant) {
+  rows_.erase(tenant);
+  if (const Status status = store_.erase(kTable, tenant.value, 0); !status.ok())
+    PLEXRL_LOG(kWarning, "%s", status.to_string().c_str());
 }
 
 TenantTotals& Accounting::totals(TenantId tenant) {

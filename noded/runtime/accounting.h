@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accounting: where each tenant's time went. Between two events of the device group the picture
 // does not change, so each span is given to one account per tenant: computing, waiting for another
-// tenant, waiting for a switch, or idle. Loop thread only; nanoseconds.
+// tenant, waiting for a switch, or idle. The totals are stored now and then and at the end, so that
+// a restart of plexrld does not begin at zero; a kill loses what came after the last save(). Loop
+// thread only; nanoseconds.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "base/clock.h"
+#include "base/result.h"
 #include "base/strong_id.h"
 #include "core/types.h"
+
+namespace plexrl::store {
+class StateStore;
+}
 
 namespace plexrl::runtime {
 
@@ -37,6 +45,13 @@ struct TenantTotals {
 
 class Accounting {
  public:
+  explicit Accounting(store::StateStore& store) : store_(store) {}
+
+  // What an earlier plexrld saved. CORRUPT names the row.
+  [[nodiscard]] Status load();
+  // Stores the totals that have changed since they were stored. IO: the rest is stored next time.
+  [[nodiscard]] Status save();
+
   // The span since the last call ends; call before anything below changes the picture.
   void advance(TimePoint now);
   void op_arrived(TenantId tenant);
@@ -44,7 +59,7 @@ class Accounting {
   void running(TenantId tenant) { holder_ = tenant; }  // none: nothing runs
   void move_started() { ++moves_; }
   void move_ended() { --moves_; }
-  void forget(TenantId tenant) { rows_.erase(tenant); }
+  void forget(TenantId tenant);
 
   // Up to the last advance(). find: null when nothing was counted for the tenant.
   [[nodiscard]] TenantTotals& totals(TenantId tenant);
@@ -66,9 +81,11 @@ class Accounting {
     bool seen = false;
     Sums settled;  // the sums up to which `totals` is complete
     std::int64_t settled_device_ns = 0;
+    std::string stored;  // as in the store
   };
   void settle(Row& row) const;
 
+  store::StateStore& store_;
   std::map<TenantId, Row> rows_;
   Sums sums_;
   TimePoint last_;

@@ -139,6 +139,10 @@ bool EngineSupervisor::holds_settled_pools(const Slot& slot) const {
 // pools cannot both go on: the second one's state belongs to memory that is not ours.
 void EngineSupervisor::introduce(EngineId engine, Slot& slot) {
   slot.fds.clear();
+  // From here on it is called, so from here on it has to answer.
+  slot.ping_at = clock_.now() + kPingEvery;
+  slot.pong_due = {};
+  wake_(slot.ping_at);
   if (slot.hello.host_chunks == 0) return attach_pools(engine);
   if (holds_settled_pools(slot)) return make_ready(engine, slot);
   kill(engine, "it holds pools of another size");
@@ -163,10 +167,6 @@ void EngineSupervisor::attach_pools(EngineId engine) {
 
 void EngineSupervisor::make_ready(EngineId engine, Slot& slot) {
   slot.state = State::kUp;
-  slot.ready_since = clock_.now();
-  slot.ping_at = slot.ready_since + kPingEvery;
-  wake_(slot.ping_at);
-  slot.pong_due = {};
   slot.failures = 0;
   slot.error.clear();
   const wire::EngineHelloT hello = std::move(slot.hello);
@@ -212,7 +212,7 @@ TimePoint EngineSupervisor::tick_slot(EngineId engine, Slot& slot, TimePoint now
     slot.engine->start();
     return {};
   }
-  if (slot.state != State::kUp) return {};
+  if (!slot.connected || pools_ == nullptr) return {};
   if (slot.pong_due.ns != 0 && now >= slot.pong_due) {
     slot.pong_due = {};
     kill(engine, "it did not answer a ping for 20 s");

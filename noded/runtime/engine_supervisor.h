@@ -94,7 +94,6 @@ class EngineSupervisor final : public engine::EngineListener {
     unsigned restarts = 0;
     std::string error;
     TimePoint retry_at;  // when down
-    TimePoint ready_since;
     TimePoint ping_at;   // next ping
     TimePoint pong_due;  // 0: none under way
     wire::EngineHelloT hello;

@@ -15,6 +15,10 @@ constexpr std::uint64_t kBootRow = 2;
 // An engine that lives answers its connection within milliseconds; one that is stopped or swapped
 // out must not keep the node down for longer than a prolog waits.
 constexpr Duration kSettleWait{10 * kSecond.ns};
+// A full disk is looked at this often; each look is a small write.
+constexpr Duration kStoreRetry{kSecond.ns};
+// One small row per job that has worked since; a kill loses at most so much of the accounts.
+constexpr Duration kSaveUsageEvery{60 * kSecond.ns};
 // Op numbers of one generation: 2^40 ops are 35 years at 1,000 per second.
 constexpr unsigned kGenerationShift = 40;
 
@@ -82,8 +86,8 @@ NodeRuntime::Live::Live(NodeRuntime& node, std::unique_ptr<state::StateManager> 
           {node.models_, *node.ops_, node.log_, node.flows_, results, service, dispatcher, *state}),
       model_service({node.config_, node.pool_, node.options_.run_dir, node.models_, node.tenants_,
                      node.log_, node.flows_, service, recovery, dispatcher, node.engines_, *state}),
-      tenant_service({node.seams_.clock, node.pool_, node.tenants_, node.tasks_, node.models_,
-                      model_service, service, node.accounting_, *state},
+      tenant_service({node.seams_.clock, node.pool_, node.config_.daemon, node.tenants_,
+                      node.tasks_, node.models_, model_service, service, node.accounting_, *state},
                      [&node](TenantId tenant) {
                        if (node.close_connections_) node.close_connections_(tenant);
                      }),
@@ -123,6 +127,8 @@ NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& poo
       tenants_(seams_.store, seams_.tokens),
       models_(seams_.store),
       log_(seams_.store),
+      accounting_(seams_.store),
+      tasks_(seams_.store),
       checkpoints_(options_.state_dir + "/store", config_.daemon.store_quota_mib << 20),
       files_(checkpoints_, tenants_),
       journal_(options_.state_dir + "/journal"),
@@ -151,6 +157,8 @@ Status NodeRuntime::load() {
   PLEXRL_TRY(tenants_.load());
   PLEXRL_TRY(models_.load());
   PLEXRL_TRY(log_.load());
+  PLEXRL_TRY(accounting_.load());
+  PLEXRL_TRY(tasks_.load());
   ops_ = std::make_unique<OpTable>(OpId{(generation_ << kGenerationShift) + 1},
                                    config_.daemon.max_queued_ops_per_tenant);
   return {};
@@ -264,6 +272,11 @@ void NodeRuntime::tick() {
   TimePoint next = engines_.tick(now);
   if (live_) {
     next = earlier(next, live_->dispatcher.tick(now));
+    next = earlier(next, retry_store(now));
+    if (now >= usage_saved_ + kSaveUsageEvery) {
+      usage_saved_ = now;
+      save_usage();
+    }
     next = earlier(
         next, live_->tenant_service.tick(now, connected_ ? connected_() : std::set<TenantId>{}));
   } else if (engines_.pending() == 0 || now >= settle_by_) {
@@ -272,6 +285,16 @@ void NodeRuntime::tick() {
     next = earlier(next, now + Duration{5 * kMillisecond.ns});
   }
   if (next.ns != 0) wake(next);
+}
+
+// What the store did not take, a full disk as a rule, is offered again until it does.
+TimePoint NodeRuntime::retry_store(TimePoint now) {
+  if (!live_->service.store_waits()) return {};
+  if (now >= store_retry_) {
+    live_->service.retry_store();
+    store_retry_ = now + kStoreRetry;
+  }
+  return store_retry_;
 }
 
 // ---- end ----
@@ -283,7 +306,16 @@ bool NodeRuntime::drain() {
   return live_->dispatcher.idle();
 }
 
-void NodeRuntime::detach() { engines_.detach_all(); }
+void NodeRuntime::detach() {
+  save_usage();
+  engines_.detach_all();
+}
+
+void NodeRuntime::save_usage() {
+  accounting_.advance(seams_.clock.now());
+  if (const Status status = accounting_.save(); !status.ok())
+    PLEXRL_LOG(kWarning, "%s", status.to_string().c_str());
+}
 
 Status NodeRuntime::reload(const config::SiteConfig& fresh) {
   const config::PoolEntry* const pool = fresh.pool_of_node(options_.node);

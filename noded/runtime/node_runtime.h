@@ -101,6 +101,8 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] Status try_settle();
   [[nodiscard]] Result<bool> settle_pools();
   void wake(TimePoint when);
+  [[nodiscard]] TimePoint retry_store(TimePoint now);
+  void save_usage();
   void begin_journal(const core::Scheduler& scheduler);
   void engine_usable(EngineId engine);
 
@@ -111,6 +113,8 @@ class NodeRuntime final : public EngineWatcher {
   state::PoolSizes sizes_;
   TimePoint started_;
   TimePoint settle_by_;
+  TimePoint store_retry_;
+  TimePoint usage_saved_;
   TimePoint next_alarm_;
   bool draining_ = false;
   bool rebooted_ = false;

@@ -50,6 +50,8 @@ Status OpLog::room(ModelId model, core::OpKind kind) const {
   const auto found = models_.find(model);
   if (found == models_.end()) return {};
   const Index& index = found->second;
+  if (!index.unstored.empty())
+    return error(Code::BUSY, "the node's store takes no results (is its disk full?); retry later");
   if (index.ops.size() < kMaxLoggedOps && index.op_bytes < kMaxLoggedBytes) return {};
   const bool leads_to_commit = kind == core::OpKind::kOptimStep || kind == core::OpKind::kLoad;
   if (leads_to_commit && index.ops.size() < kMaxLoggedOps + kReservedOps) return {};
@@ -86,6 +88,7 @@ Result<Op> OpLog::read(ModelId model, std::uint64_t seq) const {
   op.seq = seq;
   op.kind = static_cast<core::OpKind>(submit->args.type);
   op.args = std::move(submit->args);
+  op.logged = true;
   return op;
 }
 
@@ -103,9 +106,35 @@ Status OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outc
   const auto message = outcome.status.ok() ? wire::message(seq, outcome.reply)
                                            : wire::message(seq, wire::to_failure(outcome.status));
   const auto bytes = wire::encode(message);
-  PLEXRL_TRY(store_.put(kResults, model.value, seq, text_of(bytes)).within("keep the result"));
   Index& index = models_[model];
   index.results.insert(seq);
+  Status status = store_.put(kResults, model.value, seq, text_of(bytes)).within("keep the result");
+  if (!status.ok()) {
+    index.unstored.emplace(seq, text_of(bytes));
+    return status;
+  }
+  // The result is kept; that an older one is kept for longer harms nobody.
+  (void)trim_results(model, index);
+  return {};
+}
+
+Status OpLog::store_results() {
+  for (auto& [model, index] : models_) {
+    while (!index.unstored.empty()) {
+      const auto& [seq, bytes] = *index.unstored.begin();
+      PLEXRL_TRY(store_.put(kResults, model.value, seq, bytes).within("keep the result"));
+      index.unstored.erase(index.unstored.begin());
+    }
+  }
+  return {};
+}
+
+bool OpLog::stored(ModelId model, std::uint64_t seq) const {
+  const auto found = models_.find(model);
+  return found == models_.end() || found->second.unstored.count(seq) == 0;
+}
+
+Status OpLog::trim_results(ModelId model, Index& index) {
   // Erased in batches: one erase for many results instead of one for each.
   if (index.results.size() <= 2 * kKeptResults) return {};
   const std::uint64_t newest = *index.results.rbegin();
@@ -117,8 +146,16 @@ Status OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outc
   return {};
 }
 
+Result<std::string> OpLog::result_bytes(ModelId model, std::uint64_t seq) const {
+  if (const auto found = models_.find(model); found != models_.end()) {
+    const auto kept = found->second.unstored.find(seq);
+    if (kept != found->second.unstored.end()) return kept->second;
+  }
+  return store_.get(kResults, model.value, seq);
+}
+
 Result<OpOutcome> OpLog::result(ModelId model, std::uint64_t seq) const {
-  PLEXRL_ASSIGN(const auto text, store_.get(kResults, model.value, seq));
+  PLEXRL_ASSIGN(const auto text, result_bytes(model, seq));
   PLEXRL_ASSIGN(auto message, decode(text));
   OpOutcome outcome;
   if (const auto* failure = message.body.AsFailure()) {

@@ -31,7 +31,8 @@ class OpLog {
   // Reads both tables; CORRUPT names the row.
   [[nodiscard]] Status load();
 
-  // BUSY when the model's log is full until its next commit. optim_step and load use the reserve.
+  // BUSY when the model's log is full until its next commit (optim_step and load use the reserve),
+  // or while the store takes no results.
   [[nodiscard]] Status room(ModelId model, core::OpKind kind) const;
   [[nodiscard]] Status append(const Op& op);
   // Numbers with a logged op, in order.
@@ -41,7 +42,11 @@ class OpLog {
   // The model's manifest holds everything up to `seq`.
   [[nodiscard]] Status committed(ModelId model, std::uint64_t seq);
 
+  // When it fails (a full disk) the outcome is kept in memory, where a replay finds it, until
+  // store_results() has stored it; nobody may hear of it before. Meanwhile the model has no room.
   [[nodiscard]] Status put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcome);
+  [[nodiscard]] Status store_results();
+  [[nodiscard]] bool stored(ModelId model, std::uint64_t seq) const;  // of a number with a result
   [[nodiscard]] Result<OpOutcome> result(ModelId model, std::uint64_t seq) const;  // NOT_FOUND
   [[nodiscard]] bool has_result(ModelId model, std::uint64_t seq) const;
   // The highest number with a result; 0 when there is none.
@@ -53,7 +58,11 @@ class OpLog {
     std::map<std::uint64_t, std::size_t> ops;  // seq -> bytes
     std::uint64_t op_bytes = 0;
     std::set<std::uint64_t> results;
+    std::map<std::uint64_t, std::string> unstored;  // results that the store did not take
   };
+
+  [[nodiscard]] Status trim_results(ModelId model, Index& index);
+  [[nodiscard]] Result<std::string> result_bytes(ModelId model, std::uint64_t seq) const;
   store::StateStore& store_;
   std::map<ModelId, Index> models_;
 };

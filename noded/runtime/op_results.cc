@@ -40,18 +40,54 @@ void OpResults::finish(Op& op, OpOutcome outcome, std::uint64_t tokens) {
   op.timing.run_ns = static_cast<std::uint64_t>(op.run_ns);
   outcome.reply.op = op.id.value;
   outcome.reply.timing = std::make_unique<wire::OpTimingT>(op.timing);
-  if (op.training() && op.state != OpState::kGap) {
-    // The state has changed already, so the client has to hear of it even when the disk is full; a
-    // retry after a restart of plexrld would then not find it, which the log line says.
-    if (const Status kept = log_.put_result(op.model, op.seq, outcome); !kept.ok())
-      PLEXRL_LOG(kError, "model %llu seq %llu: %s", static_cast<unsigned long long>(op.model.value),
-                 static_cast<unsigned long long>(op.seq), kept.to_string().c_str());
-  }
+  const bool kept = keep(op, outcome);
   count(op, outcome, tokens);
   accounting_.advance(clock_.now());
   accounting_.op_left(op.tenant);
-  const std::vector<Waiter> waiters = ops_.remove(op.id);
+  const ModelId model = op.model;
+  const std::uint64_t seq = op.seq;
+  std::vector<Waiter> waiters = ops_.remove(op.id);
+  if (!kept) {
+    untold_.push_back({model, seq, std::move(outcome), std::move(waiters)});
+    return;
+  }
   for (const Waiter& waiter : waiters) waiter.handler(outcome);
+}
+
+// A result that was told and is not stored would be lost with this process, and the op would seem
+// never to have run.
+bool OpResults::keep(const Op& op, const OpOutcome& outcome) {
+  if (!op.training() || op.state == OpState::kGap) return true;
+  const Status kept = log_.put_result(op.model, op.seq, outcome);
+  if (!kept.ok() && untold_.empty())
+    PLEXRL_LOG(kError, "%s; results of training ops wait until it works", kept.to_string().c_str());
+  return kept.ok();
+}
+
+void OpResults::repeat(ModelId model, std::uint64_t seq, Waiter waiter) {
+  for (Untold& one : untold_) {
+    if (one.model != model || one.seq != seq) continue;
+    one.waiters.push_back(std::move(waiter));
+    return;
+  }
+  auto outcome = log_.result(model, seq);
+  if (outcome) return waiter.handler(*outcome);
+  OpOutcome lost;
+  lost.status = error(Code::LOST, "the result of training op %llu is no longer kept",
+                      static_cast<unsigned long long>(seq));
+  waiter.handler(lost);
+}
+
+void OpResults::retry() {
+  if (untold_.empty()) return;
+  const Status stored = log_.store_results();
+  std::vector<Untold> told;
+  for (Untold& one : untold_)
+    if (log_.stored(one.model, one.seq)) told.push_back(std::move(one));
+  std::erase_if(untold_, [this](const Untold& one) { return log_.stored(one.model, one.seq); });
+  if (stored.ok()) PLEXRL_LOG(kInfo, "results of training ops are stored again");
+  for (const Untold& one : told)
+    for (const Waiter& waiter : one.waiters) waiter.handler(one.outcome);
 }
 
 void OpResults::replayed(Op& op) {

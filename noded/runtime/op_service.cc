@@ -105,10 +105,8 @@ Op& OpService::add_op(SubmitRequest request, const OpSize& size) {
 }
 
 void OpService::repeat_result(const SubmitRequest& request) {
-  auto outcome = parts_.log.result(ModelId{request.submit.model}, request.submit.seq);
-  if (outcome) return request.handler(*outcome);
-  request.handler(failure(error(Code::LOST, "the result of training op %llu is no longer kept",
-                                number(request.submit.seq))));
+  parts_.results.repeat(ModelId{request.submit.model}, request.submit.seq,
+                        {request.session, request.request_id, request.handler});
 }
 
 void OpService::submit_training(SubmitRequest request, Model& model, Status refusal, OpSize size) {
@@ -154,10 +152,52 @@ void OpService::submit_training(SubmitRequest request, Model& model, Status refu
 
 void OpService::accept(Op& op) {
   op.state = OpState::kHeld;
-  Status status = op.refusal;
-  if (status.ok()) status = parts_.log.append(op);
-  if (!status.ok()) return end_training(op, failure(status), 0);
+  if (!op.refusal.ok()) return end_training(op, failure(op.refusal), 0);
+  std::deque<OpId>& before = unlogged_[op.model];
+  if (before.empty() && log_op(op)) return;
+  before.push_back(op.id);
+}
+
+// False when the store does not take the op: it waits, because only a logged op can be run again.
+bool OpService::log_op(Op& op) {
+  const Status status = parts_.log.append(op);
+  if (!status.ok()) {
+    if (op.log_error.empty())
+      PLEXRL_LOG(kError, "model %llu: training op %llu waits: %s", number(op.model.value),
+                 number(op.seq), status.to_string().c_str());
+    op.log_error = status.text();
+    return false;
+  }
+  op.logged = true;
+  op.log_error.clear();
   parts_.flows.at(op.model).push(op.id, gate_of(op));
+  return true;
+}
+
+void OpService::retry_store() {
+  parts_.results.retry();
+  std::vector<ModelId> models;
+  for (const auto& [model, waiting] : unlogged_)
+    if (!waiting.empty()) models.push_back(model);
+  for (const ModelId model : models) {
+    retry_log(model);
+    pump(model);
+  }
+}
+
+void OpService::retry_log(ModelId model) {
+  std::deque<OpId>& waiting = unlogged_[model];
+  while (!waiting.empty()) {
+    Op* const op = parts_.ops.find(waiting.front());
+    if (op != nullptr && !log_op(*op)) return;
+    waiting.pop_front();
+  }
+}
+
+bool OpService::store_waits() const {
+  return parts_.results.waiting() ||
+         std::any_of(unlogged_.begin(), unlogged_.end(),
+                     [](const auto& entry) { return !entry.second.empty(); });
 }
 
 void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSize& size) {
@@ -353,6 +393,7 @@ void OpService::model_unusable(ModelId model, const Status& why) {
 
 void OpService::model_gone(ModelId model) {
   commit_wanted_.erase(model);
+  unlogged_.erase(model);
   // What ran or waited for a commit when its engine died.
   std::vector<OpId> left;
   for (const Op* op : parts_.ops.of_model(model)) left.push_back(op->id);

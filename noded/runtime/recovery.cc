@@ -103,7 +103,7 @@ void Recovery::gather(ModelId model) {
   for (Op* const op : parts_.ops.of_model(model)) {
     if (op->replay) {
       parts_.results.replayed(*op);
-    } else if (op->training() && op->state != OpState::kGap) {
+    } else if (op->training() && op->state != OpState::kGap && op->logged && !applied(*op)) {
       if (op->started) flow.stream.requeue(op->seq);
       op->started = false;
       op->state = OpState::kHeld;
@@ -127,6 +127,7 @@ void Recovery::recover(ModelId id) {
                                number(op.seq)));
   }
   start_replay(model, *std::move(replays));
+  end_applied(id);
   give_up(id);
   if (!parts_.flows.at(id).recovering()) feed_waiting(id);
 }
@@ -144,6 +145,24 @@ void Recovery::start_replay(const Model& model, std::vector<Op> replays) {
   }
   for (const OpId id : ids)
     if (Op* const op = parts_.ops.find(id)) parts_.service.feed(*op);
+}
+
+// The state holds the op, and its result went with an earlier plexrld: once is enough.
+bool Recovery::applied(const Op& op) const {
+  return op.seq <= parts_.models.find(op.model)->position.applied_seq;
+}
+
+void Recovery::end_applied(ModelId model) {
+  std::vector<OpId> ids;
+  for (const Op* const op : parts_.ops.of_model(model))
+    if (op->training() && !op->replay && op->state != OpState::kGap && applied(*op))
+      ids.push_back(op->id);
+  for (const OpId id : ids)
+    if (Op* const op = parts_.ops.find(id))
+      parts_.service.end(*op, error(Code::LOST,
+                                    "training op %llu was executed, but its result could not be "
+                                    "kept; the model goes on behind it",
+                                    number(op->seq)));
 }
 
 void Recovery::give_up(ModelId model) {

@@ -44,6 +44,8 @@ class Recovery {
   void withdraw_fed(ModelId model);
   void gather(ModelId model);
   void start_replay(const Model& model, std::vector<Op> replays);
+  [[nodiscard]] bool applied(const Op& op) const;
+  void end_applied(ModelId model);
   void give_up(ModelId model);
   void lose(Model& model, const Status& why);
   void feed_waiting(ModelId model);

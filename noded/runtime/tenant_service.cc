@@ -21,11 +21,13 @@ Status TenantService::restore(bool rebooted) {
     PLEXRL_TRY(parts_.state.open_tenant(id, host_bytes(tenant.grant))
                    .within("job " + std::to_string(tenant.job_id)));
   if (!rebooted) return {};
-  std::vector<TenantId> open;
-  for (const auto& [id, tenant] : parts_.tenants.all())
-    if (tenant.open()) open.push_back(id);
-  for (const TenantId id : open)
+  // The closed ones too: their times are of a clock that began anew with the boot.
+  std::vector<TenantId> all;
+  for (const auto& [id, tenant] : parts_.tenants.all()) all.push_back(id);
+  for (const TenantId id : all) {
     PLEXRL_TRY(parts_.tenants.close(id, TenantState::kClosed, parts_.clock.now()));
+    parts_.tasks.forget(id);
+  }
   return {};
 }
 
@@ -95,7 +97,7 @@ void TenantService::retry_pending(TimePoint now) {
 Result<std::string> TenantService::attach(const wire::AttachTaskT& request) {
   PLEXRL_ASSIGN(const TenantId id,
                 parts_.tenants.attach(request.job_id, request.uid, parts_.clock.now()));
-  if (request.pid != 0) PLEXRL_TRY(parts_.tasks.add(id, request.pid));
+  if (request.pid != 0) PLEXRL_TRY(parts_.tasks.attach(id, request.pid));
   alone_since_.erase(id);
   return parts_.tenants.find(id)->token;
 }
@@ -161,6 +163,7 @@ void TenantService::finish_drops() {
     dropping_.erase(tenant);
     parts_.state.close_tenant(tenant);
     parts_.accounting.forget(tenant);
+    parts_.tasks.forget(tenant);
     if (const Status status = parts_.tenants.remove(tenant); !status.ok())
       PLEXRL_LOG(kError, "%s", status.to_string().c_str());
   }
@@ -176,7 +179,7 @@ void TenantService::close_orphans(TimePoint now, const std::set<TenantId>& conne
                        connected.count(id) == 0;
     if (!alone) {
       alone_since_.erase(id);
-    } else if (now >= alone_since_.try_emplace(id, now).first->second + kRetention) {
+    } else if (now >= alone_since_.try_emplace(id, now).first->second + kOrphanWait) {
       orphans.push_back(id);
     }
   }
@@ -189,9 +192,12 @@ void TenantService::close_orphans(TimePoint now, const std::set<TenantId>& conne
 
 TimePoint TenantService::tick(TimePoint now, const std::set<TenantId>& connected) {
   close_orphans(now, connected);
+  // A requeued job comes back within this time, unless the queue is long; then it starts from a
+  // checkpoint, as it would on another node.
+  const Duration retention{static_cast<std::int64_t>(parts_.daemon.retention_s) * kSecond.ns};
   std::vector<TenantId> expired;
   for (const auto& [id, tenant] : parts_.tenants.all())
-    if (!tenant.open() && now >= tenant.closed + kRetention) expired.push_back(id);
+    if (!tenant.open() && now >= tenant.closed + retention) expired.push_back(id);
   for (const TenantId id : expired) start_drop(id);
   if (!pending_.empty()) retry_pending(now);
   return now + kCheckEvery;

@@ -21,15 +21,15 @@ using DoneHandler = std::function<void(const Status&)>;
 
 class TenantService {
  public:
-  // A requeued job comes back within this time, unless the queue is long; then it starts from a
-  // checkpoint, as it would on another node.
-  static constexpr Duration kRetention{600 * kSecond.ns};
+  // A job whose tasks are all gone is given this long for its epilog or a new task.
+  static constexpr Duration kOrphanWait{600 * kSecond.ns};
   // An OpenJob waits this long for the memory of ended jobs; the prolog's own deadline is longer.
   static constexpr Duration kOpenWait{10 * kSecond.ns};
 
   struct Parts {
     const Clock& clock;
     const config::PoolEntry& pool;
+    const config::DaemonEntry& daemon;
     TenantTable& tenants;
     TaskWatch& tasks;
     ModelTable& models;

@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include "fakes/faulty_store.h"
+
 namespace plexrl::runtime {
 namespace {
 
 TEST(Accounting, EverySpanGoesToOneAccount) {
-  Accounting books;
+  const auto store = store::make_memory_store();
+  Accounting books(*store);
   const TenantId a{1};
   const TenantId b{2};
   books.advance(TimePoint{100});
@@ -32,7 +35,8 @@ TEST(Accounting, EverySpanGoesToOneAccount) {
 }
 
 TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
-  Accounting books;
+  const auto store = store::make_memory_store();
+  Accounting books(*store);
   const TenantId a{1};
   const TenantId b{2};
   books.advance(TimePoint{1000});
@@ -56,8 +60,9 @@ TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
 }
 
 TEST(Accounting, ManyReadersSeeTheSameTimes) {
-  Accounting often;
-  Accounting once;
+  const auto store = store::make_memory_store();
+  Accounting often(*store);
+  Accounting once(*store);
   const TenantId a{1};
   for (Accounting* books : {&often, &once}) {
     books->advance(TimePoint{1});
@@ -76,6 +81,46 @@ TEST(Accounting, ManyReadersSeeTheSameTimes) {
   EXPECT_EQ(often.find(a)->wait_others_ns, once.find(a)->wait_others_ns);
   EXPECT_EQ(often.find(a)->switch_ns, once.find(a)->switch_ns);
   EXPECT_EQ(once.find(a)->wall_ns, 3600);
+}
+
+TEST(Accounting, SavedTotalsAreThereAgain) {
+  const auto store = store::make_memory_store();
+  store::FaultyStore counted(*store);
+  const TenantId a{1};
+  {
+    Accounting books(counted);
+    books.advance(TimePoint{100});
+    books.op_arrived(a);
+    books.running(a);
+    books.advance(TimePoint{140});
+    books.totals(a).kinds[1].tokens = 1ULL << 50;
+    books.totals(a).commits = 3;
+    ASSERT_TRUE(books.save().ok());
+    ASSERT_TRUE(books.save().ok());
+    EXPECT_EQ(counted.writes, 1);  // nothing had changed
+  }
+  Accounting later(counted);
+  ASSERT_TRUE(later.load().ok());
+  EXPECT_EQ(later.totals(a).device_ns, 40);
+  EXPECT_EQ(later.totals(a).wall_ns, 40);
+  EXPECT_EQ(later.totals(a).kinds[1].tokens, 1ULL << 50);
+  EXPECT_EQ(later.totals(a).commits, 3U);
+  later.advance(TimePoint{1000});
+  later.advance(TimePoint{1005});
+  EXPECT_EQ(later.totals(a).wall_ns, 45);  // the time without a plexrld is nobody's
+  later.forget(a);
+  Accounting last(counted);
+  ASSERT_TRUE(last.load().ok());
+  EXPECT_EQ(last.find(a), nullptr);
+}
+
+TEST(Accounting, ADamagedRowIsNamed) {
+  const auto store = store::make_memory_store();
+  ASSERT_TRUE(store->put("usage", 7, 0, "?").ok());
+  Accounting books(*store);
+  const Status status = books.load();
+  EXPECT_EQ(status.code(), Code::CORRUPT);
+  EXPECT_NE(status.text().find('7'), std::string::npos);
 }
 
 TEST(Accounting, SlowdownLeavesOutTheWaitForOthers) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deaths of engines and of plexrld: nothing acknowledged is lost, nothing is applied twice.
+#include "fakes/faulty_store.h"
 #include "node_fixture.h"
 
 namespace plexrl::runtime {
@@ -43,6 +44,104 @@ TEST_F(NodeFaults, AnEngineThatDiesInAnyOpIsReplayedBitForBit) {
     EXPECT_EQ(node_->ops().all().size(), 0U);
     lose_engines();
   }
+}
+
+class NodeFullDisk : public NodeFaults {
+ protected:
+  NodeFullDisk() {
+    auto faulty = std::make_unique<store::FaultyStore>(*below_);
+    disk_ = faulty.get();
+    store_ = std::move(faulty);
+  }
+  ~NodeFullDisk() override { node_.reset(); }
+  void fill_disk() {
+    disk_->fault = [] { return store::FaultyStore::Fault::kBefore; };
+  }
+  void empty_disk() {
+    disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
+  }
+
+  std::unique_ptr<store::StateStore> below_ = store::make_memory_store();
+  store::FaultyStore* disk_ = nullptr;
+};
+
+TEST_F(NodeFullDisk, TrainingWaitsInOrderAndSamplingGoesOn) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 1);
+  fill_disk();
+  const auto first = submit(job, id, 4, train(1));
+  const auto second = submit(job, id, 5, train(8));
+  const auto last = submit(job, id, 6, optim());
+  EXPECT_TRUE(run(job, id, 0, generate()).status.ok());
+  settle();
+  EXPECT_FALSE(first->outcome.has_value());
+  EXPECT_FALSE(last->outcome.has_value());
+  empty_disk();
+  EXPECT_TRUE(wait(first).status.ok());
+  EXPECT_TRUE(wait(second).status.ok());
+  EXPECT_TRUE(wait(last).status.ok());
+  EXPECT_EQ(last->answers, 1);
+  EXPECT_EQ(weights_of(job, id, 7), undisturbed(2));
+}
+
+TEST_F(NodeFullDisk, AWaitingOpCanBeCancelledAndTheNextOneRuns) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  fill_disk();
+  const auto dropped = submit(job, id, 1, train(1), 41);
+  const auto kept = submit(job, id, 2, train(1), 42);
+  node_->op_service().cancel(session_, 41);
+  empty_disk();
+  EXPECT_EQ(wait(dropped).status.code(), Code::CANCELLED);
+  EXPECT_TRUE(wait(kept).status.ok());
+}
+
+TEST_F(NodeFullDisk, AResultIsToldOnlyOnceItIsStoredAndIsReplayedBefore) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 1);
+  fake_options_.op_time = Duration{30 * kMillisecond.ns};
+  fake().options().op_time = Duration{30 * kMillisecond.ns};
+  const auto first = submit(job, id, 4, train(1));
+  ASSERT_TRUE(turn_until([&] { return node_->ops().running(job) == 1; }));
+  fill_disk();
+  ASSERT_TRUE(turn_until([&] { return node_->ops().all().empty(); }));
+  const auto again = submit(job, id, 4, train(1));
+  settle();
+  EXPECT_FALSE(first->outcome.has_value());
+  EXPECT_FALSE(again->outcome.has_value());
+  fake().kill();
+  empty_disk();
+  EXPECT_TRUE(wait(first).status.ok());
+  EXPECT_TRUE(wait(again).status.ok());
+  ASSERT_TRUE(run(job, id, 5, train(8)).status.ok());
+  ASSERT_TRUE(run(job, id, 6, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 7), undisturbed(2));
+}
+
+TEST_F(NodeFullDisk, AnOpWhoseResultIsLostIsNotAppliedTwice) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 1);
+  fake().options().op_time = Duration{30 * kMillisecond.ns};
+  const auto first = submit(job, id, 4, train(1));
+  const auto second = submit(job, id, 5, train(8));
+  ASSERT_TRUE(turn_until([&] { return node_->ops().running(job) == 1; }));
+  fill_disk();
+  ASSERT_TRUE(turn_until([&] { return node_->ops().all().empty(); }));
+  EXPECT_FALSE(second->outcome.has_value());
+  empty_disk();
+  restart();
+  // The engine has delivered both results, and the store has neither.
+  EXPECT_EQ(run(job, id, 4, train(1)).status.code(), Code::LOST);
+  EXPECT_EQ(run(job, id, 5, train(8)).status.code(), Code::LOST);
+  ASSERT_TRUE(run(job, id, 6, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 7), undisturbed(2));
 }
 
 TEST_F(NodeFaults, AnEngineThatDiesBetweenOpsLosesNothing) {

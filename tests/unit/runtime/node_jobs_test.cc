@@ -107,10 +107,52 @@ TEST_F(NodeJobs, ARunningJobIsNotEvictedAndAnEndedOneIs) {
 TEST_F(NodeJobs, AnotherBootClosesEveryJob) {
   start();
   (void)open_job(1);
+  (void)open_job(2);
+  ASSERT_TRUE(node_->tenant_service().close(2).ok());
+  // A time of a clock that ran for longer than the one of this boot.
+  ASSERT_TRUE(
+      node_->tenants()
+          .close(node_->tenants().find_job(2)->id, TenantState::kClosed, TimePoint{INT64_MAX / 2})
+          .ok());
   lose_engines();
   boot_ = "boot-2";
   start();
   EXPECT_FALSE(node_->tenants().find_job(1)->open());
+  EXPECT_LE(node_->tenants().find_job(2)->closed, system_clock().now());
+}
+
+TEST_F(NodeJobs, AnEndedJobsStateIsKeptForTheConfiguredTime) {
+  config_.daemon.retention_s = 3600;
+  start();
+  (void)open_job(1);
+  ASSERT_TRUE(node_->tenant_service().close(1).ok());
+  node_->tick();
+  EXPECT_NE(node_->tenants().find_job(1), nullptr);
+  config_.daemon.retention_s = 0;
+  ASSERT_TRUE(node_->reload(config_).ok());
+  node_->tick();
+  EXPECT_EQ(node_->tenants().find_job(1), nullptr);
+}
+
+TEST_F(NodeJobs, TasksAndAccountsSurviveARestart) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  ASSERT_TRUE(run(job, id, 1, train(3)).status.ok());
+  wire::AttachTaskT attach;
+  attach.job_id = 1;
+  attach.uid = 1000;
+  attach.pid = ::getpid();
+  ASSERT_TRUE(node_->tenant_service().attach(attach));
+  const std::int64_t busy = node_->accounting().totals(job).device_ns;
+  EXPECT_GT(busy, 0);
+  restart();
+  EXPECT_EQ(node_->tasks().live(job), 1U);
+  EXPECT_EQ(node_->accounting().totals(job).device_ns, busy);
+  EXPECT_EQ(node_->accounting().totals(job).kinds[1].count +
+                node_->accounting().totals(job).kinds[2].count +
+                node_->accounting().totals(job).kinds[3].count,
+            1U);
 }
 
 TEST_F(NodeJobs, ReloadTakesLimitsAndRefusesMemorySizes) {
