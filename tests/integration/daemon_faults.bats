@@ -1,0 +1,165 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# plexrld and its engines in a hostile or unlucky world, with the real programs and without Slurm.
+# PLEXRL_SOAK multiplies the number of kills.
+
+load daemon_helpers
+build='' node='' daemon='' # the helpers set them
+
+setup() { require_daemon; }
+teardown() { drop_node; }
+
+# The state that an undisturbed run ends with; the model is random but always the same.
+reference() {
+  if [ ! -s "$BATS_FILE_TMPDIR/reference" ]; then
+    train 1
+    state_of 1 >"$BATS_FILE_TMPDIR/reference"
+    close_job 1
+  fi
+}
+# One generate call of the job whose environment is in `pairs`.
+sample() { env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/sample_once.py" "$build"; }
+same_as_reference() {
+  [ "$(state_of "$1")" = "$(cat "$BATS_FILE_TMPDIR/reference")" ] || {
+    cat "$node/log" "$node/$1.out"
+    return 1
+  }
+}
+
+@test "random kills of the engine, of plexrld, of both: the same state bit for bit" {
+  make_node
+  start_daemon
+  reference
+  # Its engine is left alone and keeps the node's memory when plexrld and the other engine die.
+  local pairs
+  mapfile -t pairs < <(open_job 2 lora)
+  sample
+  local kills=$((10 * ${PLEXRL_SOAK:-1})) kill seed=${PLEXRL_SEED:-$RANDOM}
+  RANDOM=$seed
+  for ((kill = 0; kill < kills; kill++)); do
+    local job=$((kill + 10)) what=$((kill % 3)) pause
+    pause=$(printf '0.%03d' $((RANDOM % 700)))
+    echo "kill $kill of $kills: what $what after $pause s, PLEXRL_SEED=$seed"
+    train "$job" &
+    local trainer=$!
+    wait_for_step "$job" 1
+    sleep "$pause"
+    [ "$what" = 1 ] || kill -9 "$(engine)"
+    if [ "$what" != 0 ]; then
+      kill -9 "$daemon"
+      wait "$daemon" || true
+      start_daemon
+    fi
+    wait "$trainer" || cat "$node/$job.out" "$node/log"
+    same_as_reference "$job"
+    close_job "$job"
+  done
+}
+
+@test "plexrld and every engine die: the job is told that its state is lost" {
+  make_node
+  start_daemon
+  train 60 &
+  local trainer=$!
+  wait_for_step 60 2
+  kill -9 "$daemon" "$(engine)"
+  wait "$daemon" || true
+  start_daemon
+  if wait "$trainer"; then return 1; fi
+  cat "$node/60.out"
+  grep '^plexrl: LOST: .*state' "$node/60.out"
+}
+
+@test "an engine that stands still is ended, and the job reaches the same state" {
+  make_node
+  start_daemon
+  reference
+  train 20 &
+  local trainer=$!
+  wait_for_step 20 2
+  kill -STOP "$(engine)"
+  wait "$trainer"
+  same_as_reference 20
+  grep 'engine .* ended: it did not' "$node/log"
+}
+
+@test "a full disk: training waits, sampling goes on, and both end well when there is room" {
+  make_node
+  start_daemon
+  reference
+  drop_node
+  make_node 6m # the store's log alone grows to 4 MiB
+  start_daemon
+  local pairs
+  mapfile -t pairs < <(open_job 31 lora)
+  sample
+  train 30 &
+  local trainer=$!
+  wait_for_step 30 2
+  dd if=/dev/zero of="$node/state/ballast" bs=4k 2>/dev/null || true
+  sleep 1
+  sample
+  kill -0 "$trainer"
+  ask status
+  rm "$node/state/ballast"
+  wait "$trainer"
+  same_as_reference 30
+}
+
+@test "a full disk and kills of engine and plexrld: nothing acknowledged is lost" {
+  make_node
+  start_daemon
+  reference
+  drop_node
+  make_node 6m # the store's log alone grows to 4 MiB
+  start_daemon
+  train 30 &
+  local trainer=$!
+  wait_for_step 30 2
+  dd if=/dev/zero of="$node/state/ballast" bs=4k 2>/dev/null || true
+  sleep 1
+  kill -9 "$(engine)"
+  sleep 1
+  rm "$node/state/ballast"
+  wait "$trainer"
+  same_as_reference 30
+}
+
+@test "users have no access to each other's jobs, models and documents" {
+  make_node
+  start_daemon
+  local alice bob client="$node/plexrl"
+  cp "$build/plexrl" "$client"
+  mapfile -t alice < <(open_job 41 lora nobody)
+  mapfile -t bob < <(open_job 42 lora daemon)
+  as() { runuser -u "$1" -- env "${@:2}"; }
+  train_as() { as "$1" "${@:2}" "$client" train --env sort --steps 0 --eval-prompts 0; }
+  train_as nobody "${alice[@]}"
+  run train_as daemon "${alice[@]}"
+  [ "$status" != 0 ]
+  [[ $output == *"token not accepted"* ]]
+  run train_as daemon "${bob[@]/%/0}"
+  [ "$status" != 0 ]
+  jobs_of() { as "$1" "$client" jobs --json --socket "$node/run/plexrld.sock" | jq -c '[.jobs[].job_id]'; }
+  [ "$(jobs_of nobody)" = '[41]' ]
+  [ "$(jobs_of daemon)" = '[42]' ]
+  run as daemon "$client" report 41 --socket "$node/run/plexrld.sock"
+  [ "$status" != 0 ]
+  run as daemon "$client" job close --job-id 41 --socket "$node/run/plexrld.sock"
+  [ "$status" != 0 ]
+  run as daemon ls "$node/state/store" "$node/run/engines"
+  [ "$status" != 0 ]
+  ask job close --job-id 41
+  run train_as nobody "${alice[@]}"
+  [ "$status" != 0 ]
+  [[ $output == *"token not accepted"* ]]
+}
+
+@test "broken, slow, greedy and dying clients disturb nobody" {
+  make_node
+  start_daemon
+  local pairs
+  mapfile -t pairs < <(open_job 51 lora)
+  env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/hostile_clients.py" "$build" "$daemon"
+  sample
+}
