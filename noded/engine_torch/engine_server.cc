@@ -127,8 +127,8 @@ bool EngineServer::on_op_request(const Ticket& ticket, wire::EngineBodyUnion& bo
   if (auto* const run = body.AsEngineRunOp())
     ops_.run(ticket, std::move(*run), std::move(fds));
   else if (const auto* const yield = body.AsEngineYield()) {
+    ops_.yield(yield->op);  // first: who has the answer may count on it
     link_.reply(ticket, body_of(wire::EngineDoneT()));
-    ops_.yield(yield->op);
   } else if (const auto* const dropped = body.AsEngineDropOp())
     drop(ticket, dropped->op);
   else if (const auto* const asked = body.AsEnginePing())

@@ -24,7 +24,8 @@ class ServerOps : public ::testing::Test {
     yield(op);
     engine_.code().hold = false;
     const auto reply = engine_.wait(running);
-    ASSERT_NE(reply.AsEngineYielded(), nullptr);
+    ASSERT_NE(reply.AsEngineYielded(), nullptr)
+        << (reply.AsFailure() != nullptr ? reply.AsFailure()->text : "no failure");
     EXPECT_EQ(reply.AsEngineYielded()->op, op);
   }
   void yield(std::uint64_t op) {
