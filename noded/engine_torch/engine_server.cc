@@ -125,11 +125,10 @@ bool EngineServer::on_memory_request(const Ticket& ticket, wire::EngineBodyUnion
 bool EngineServer::on_op_request(const Ticket& ticket, wire::EngineBodyUnion& body,
                                  std::vector<UniqueFd>& fds) {
   if (auto* const run = body.AsEngineRunOp())
-    ops_.run(ticket, std::move(*run), std::move(fds));
-  else if (const auto* const yield = body.AsEngineYield()) {
-    ops_.yield(yield->op);  // first: who has the answer may count on it
-    link_.reply(ticket, body_of(wire::EngineDoneT()));
-  } else if (const auto* const dropped = body.AsEngineDropOp())
+    this->run(ticket, std::move(*run), std::move(fds));
+  else if (const auto* const asked_to_yield = body.AsEngineYield())
+    yield(ticket, asked_to_yield->op);
+  else if (const auto* const dropped = body.AsEngineDropOp())
     drop(ticket, dropped->op);
   else if (const auto* const asked = body.AsEnginePing())
     ping(ticket, *asked);
@@ -148,9 +147,52 @@ void EngineServer::describe(const Ticket& ticket, const wire::EngineDescribeT& r
               description ? body_of(std::move(*description)) : failure_body(description.error()));
 }
 
+// plexrld may drop an op and run it again under the same number without waiting for the answer. The
+// drop may stand behind another model's move; were the op begun before, the drop would take the KV
+// of the new run.
+void EngineServer::run(const Ticket& ticket, wire::EngineRunOpT request,
+                       std::vector<UniqueFd> fds) {
+  if (waiting_)
+    return answer_status(ticket, error(Code::BUSY, "op %llu waits to run; one op runs at a time",
+                                       static_cast<unsigned long long>(waiting_->request.op)));
+  if (ops_.running_op() == 0 && undoing(request.model)) {
+    waiting_ = WaitingRun{ticket, std::move(request), std::move(fds)};
+    return;
+  }
+  ops_.run(ticket, std::move(request), std::move(fds));
+}
+
+bool EngineServer::undoing(std::uint64_t model) const {
+  if (moving_ && moving_->command->undoes_op_of(model)) return true;
+  return std::any_of(pending_.begin(), pending_.end(),
+                     [&](const Pending& pending) { return pending.command->undoes_op_of(model); });
+}
+
+void EngineServer::run_waiting() {
+  if (!waiting_ || undoing(waiting_->request.model)) return;
+  WaitingRun run = *std::exchange(waiting_, std::nullopt);
+  const std::uint64_t op = run.request.op;
+  ops_.run(run.ticket, std::move(run.request), std::move(run.fds));
+  if (run.yield) ops_.yield(op);
+}
+
+void EngineServer::yield(const Ticket& ticket, std::uint64_t op) {
+  if (waiting_ && waiting_->request.op == op)
+    waiting_->yield = true;
+  else
+    ops_.yield(op);  // first: who has the answer may count on it
+  link_.reply(ticket, body_of(wire::EngineDoneT()));
+}
+
 // Several yielded ops make several commands; the last one answers.
 void EngineServer::drop(const Ticket& ticket, std::uint64_t op) {
   if (ops_.drop_running(ticket, op)) return;
+  if (waiting_ && waiting_->request.op == op) {
+    const WaitingRun run = *std::exchange(waiting_, std::nullopt);
+    answer_status(run.ticket, error(Code::CANCELLED, "op %llu was dropped",
+                                    static_cast<unsigned long long>(op)));
+    return enqueue(ticket, make_abandon(table_, run.request.model, op, nullptr));
+  }
   auto taken = ops_.take_yielded(op);
   if (taken.empty()) return answer_status(ticket, {});
   for (auto& held_op : taken) {
@@ -180,30 +222,32 @@ void EngineServer::enqueue(const Ticket& ticket, std::unique_ptr<MemoryCommand> 
 // In order, one at a time. A command that is blocked is looked at again when an op has stopped.
 void EngineServer::pump() {
   while (!moving_ && !pending_.empty() && !pending_.front().command->blocked()) {
-    auto next = std::make_shared<Pending>(std::move(pending_.front()));
+    const auto next = std::make_shared<Pending>(std::move(pending_.front()));
     pending_.pop_front();
     if (const Status status = next->command->prepare(); !status.ok()) {
       answer_status(next->ticket, status);
       continue;
     }
-    moving_ = true;
-    memory_.submit([this, next] {
-      const Status outcome = next->command->work();
-      inbox_.post([this, next, outcome] { finish(*next, outcome); });
+    moving_ = next;
+    memory_.submit([this, command = next->command.get()] {
+      const Status outcome = command->work();
+      inbox_.post([this, outcome] { finish(outcome); });
     });
   }
 }
 
-void EngineServer::finish(const Pending& pending, const Status& outcome) {
-  moving_ = false;
-  link_.reply(pending.ticket, pending.command->finish(outcome));
+void EngineServer::finish(const Status& outcome) {
+  const auto ended = std::exchange(moving_, nullptr);
+  link_.reply(ended->ticket, ended->command->finish(outcome));
   ops_.commit_ended();
+  run_waiting();
   pump();
 }
 
 // What the lost plexrld asked for and nobody began is not done any more: the next one decides anew.
 // Undoing dropped ops goes on.
 void EngineServer::on_disconnected() {
+  waiting_.reset();
   std::erase_if(pending_, [](const Pending& pending) { return !pending.command->must_run(); });
 }
 

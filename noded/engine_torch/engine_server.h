@@ -9,6 +9,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,12 @@ class EngineServer final : private EngineLink::Handler {
     Ticket ticket;
     std::unique_ptr<MemoryCommand> command;
   };
+  struct WaitingRun {
+    Ticket ticket;
+    wire::EngineRunOpT request;
+    std::vector<UniqueFd> fds;
+    bool yield = false;  // was asked for meanwhile
+  };
 
   void on_request(const Ticket& ticket, wire::EngineBodyUnion body,
                   std::vector<UniqueFd> fds) override;
@@ -52,12 +59,17 @@ class EngineServer final : private EngineLink::Handler {
                                    std::vector<UniqueFd>& fds);
   void answer_status(const Ticket& ticket, const Status& status);
   void describe(const Ticket& ticket, const wire::EngineDescribeT& request);
+  void run(const Ticket& ticket, wire::EngineRunOpT request, std::vector<UniqueFd> fds);
+  void yield(const Ticket& ticket, std::uint64_t op);
   void drop(const Ticket& ticket, std::uint64_t op);
   void ping(const Ticket& ticket, const wire::EnginePingT& request);
 
   void enqueue(const Ticket& ticket, std::unique_ptr<MemoryCommand> command);
   void pump();
-  void finish(const Pending& pending, const Status& outcome);
+  void finish(const Status& outcome);
+  // A dropped op of the model is not undone yet.
+  [[nodiscard]] bool undoing(std::uint64_t model) const;
+  void run_waiting();
   void greet_when_quiet();
   // Milliseconds until this engine counts as an orphan; negative while it has a connection.
   [[nodiscard]] int orphan_wait();
@@ -68,7 +80,8 @@ class EngineServer final : private EngineLink::Handler {
   ModelTable table_;
   EngineLink link_;
   std::deque<Pending> pending_;
-  bool moving_ = false;  // the memory thread has a command
+  std::shared_ptr<Pending> moving_;    // the memory thread has it
+  std::optional<WaitingRun> waiting_;  // until no dropped op of its model is left; not begun
   bool quitting_ = false;
   TimePoint alone_since_;
   OpBoard ops_;

@@ -57,6 +57,7 @@ class AbandonCommand final : public MemoryCommand {
       : table_(table), id_(id), op_(op), run_(std::move(run)) {}
 
   [[nodiscard]] bool must_run() const override { return true; }
+  [[nodiscard]] bool undoes_op_of(std::uint64_t model) const override { return model == id_; }
   [[nodiscard]] bool blocked() const override {
     const HeldModel* const model = table_.find(id_);
     return model != nullptr && model->running_op != 0;

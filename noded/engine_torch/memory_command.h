@@ -18,6 +18,8 @@ class MemoryCommand {
   [[nodiscard]] virtual bool blocked() const { return false; }
   // False: forgotten when the plexrld that asked goes away before it is begun.
   [[nodiscard]] virtual bool must_run() const { return false; }
+  // True when it undoes a dropped op of the model: ops of that model wait for it.
+  [[nodiscard]] virtual bool undoes_op_of(std::uint64_t /*model*/) const { return false; }
   // Checks the request and marks the model. After an error the other two are not called.
   [[nodiscard]] virtual Status prepare() = 0;
   [[nodiscard]] virtual Status work() = 0;

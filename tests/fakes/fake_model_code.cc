@@ -157,6 +157,7 @@ std::vector<model::SegmentBytes> FakeModelCode::segments(const model::ModelLayou
 }
 
 Status FakeModelCode::load_base(std::span<float> weights) {
+  while (hold_base) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (fail_base) return error(Code::CORRUPT, "model.safetensors: fake damage");
   std::fill(weights.begin(), weights.end(), kBaseWeight);
   return {};

@@ -21,6 +21,7 @@ class FakeModelCode final : public ModelCode {
   static constexpr float kBaseWeight = 7.0F;
 
   std::atomic<bool> hold{false};       // ops stand still inside a step
+  std::atomic<bool> hold_base{false};  // load_base stands still
   std::atomic<bool> fail_step{false};  // the next step fails with NO_CAPACITY
   std::atomic<bool> fail_base{false};  // load_base fails with CORRUPT
   std::atomic<int> wipes{0};

@@ -44,6 +44,7 @@ ServerHarness::ServerHarness(wire::TrainMode mode) {
 
 ServerHarness::~ServerHarness() {
   code_.hold = false;
+  code_.hold_base = false;
   if (!channel_) connect();
   if (thread_.joinable()) {
     send(wire::EngineQuitT());

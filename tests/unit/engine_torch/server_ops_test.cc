@@ -201,6 +201,72 @@ TEST_F(ServerOps, AnOpDroppedWhileItsModelIsParkedIsUndoneWhenItReturns) {
   EXPECT_EQ(loss(engine_.ask(Harness::op(2, 1, Harness::forward_backward({1}), 1))), 1);
 }
 
+// The drop stands behind the move of another model when the op is run again under its number.
+TEST_F(ServerOps, AnOpThatIsRunAgainWaitsForItsDropAndKeepsItsKv) {
+  run_until_yield(Harness::generate(1, 1, 40, 4));
+  engine_.code().hold_base = true;
+  const auto move = engine_.send(Harness::resume(2, 20));
+  wire::EngineDropOpT ask;
+  ask.op = 1;
+  const auto dropping = engine_.send(ask);
+  const auto again = engine_.send(Harness::generate(1, 1, 41, 4));
+  yield(1);
+  EXPECT_EQ(failure_code(engine_.ask(Harness::generate(3, 1, 42, 4))), Code::BUSY);
+  engine_.code().hold = true;
+  engine_.code().hold_base = false;
+  EXPECT_NE(engine_.wait(move).AsEngineMoved(), nullptr);
+  EXPECT_NE(engine_.wait(dropping).AsEngineDone(), nullptr);
+  ASSERT_NE(engine_.ask(wire::EnginePingT()).AsEnginePong(), nullptr);
+  engine_.code().hold = false;
+  ASSERT_NE(engine_.wait(again).AsEngineYielded(), nullptr);
+  EXPECT_EQ(tokens(engine_.ask(Harness::generate(1, 1, 41, 4))), expected_);
+}
+
+TEST_F(ServerOps, AnOpThatIsRunAgainAtOnceFindsItsModelResident) {
+  for (int i = 0; i < 20; ++i) {
+    run_until_yield(Harness::generate(1, 1, 40, 4));
+    wire::EngineDropOpT ask;
+    ask.op = 1;
+    const auto dropping = engine_.send(ask);
+    EXPECT_EQ(tokens(engine_.ask(Harness::generate(1, 1, 41, 4))), expected_);
+    EXPECT_NE(engine_.wait(dropping).AsEngineDone(), nullptr);
+    EXPECT_NE(drop(1).AsEngineDone(), nullptr);  // its result is not asked for again
+  }
+}
+
+TEST_F(ServerOps, AnOpThatWaitsForADropCanBeDropped) {
+  run_until_yield(Harness::generate(1, 1, 40, 4));
+  engine_.code().hold_base = true;
+  const auto move = engine_.send(Harness::resume(2, 20));
+  wire::EngineDropOpT ask;
+  ask.op = 1;
+  const auto first = engine_.send(ask);
+  const auto again = engine_.send(Harness::generate(1, 1, 41, 4));
+  const auto second = engine_.send(ask);
+  EXPECT_EQ(failure_code(engine_.wait(again)), Code::CANCELLED);
+  engine_.code().hold_base = false;
+  EXPECT_NE(engine_.wait(move).AsEngineMoved(), nullptr);
+  EXPECT_NE(engine_.wait(first).AsEngineDone(), nullptr);
+  EXPECT_NE(engine_.wait(second).AsEngineDone(), nullptr);
+  EXPECT_EQ(tokens(engine_.ask(Harness::generate(1, 1, 41, 4))), expected_);
+}
+
+TEST_F(ServerOps, AnOpThatWaitsForADropIsForgottenWithItsConnection) {
+  run_until_yield(Harness::generate(1, 1, 40, 4));
+  engine_.code().hold_base = true;
+  (void)engine_.send(Harness::resume(2, 20));
+  wire::EngineDropOpT ask;
+  ask.op = 1;
+  (void)engine_.send(ask);
+  (void)engine_.send(Harness::generate(1, 1, 41, 4));
+  ASSERT_NE(engine_.ask(wire::EnginePingT()).AsEnginePong(), nullptr);
+  engine_.disconnect();
+  engine_.code().hold_base = false;
+  engine_.connect();
+  EXPECT_EQ(engine_.hello().running_op, 0U);
+  EXPECT_EQ(tokens(engine_.ask(Harness::generate(1, 1, 41, 4))), expected_);
+}
+
 TEST_F(ServerOps, DropZeroFreesTheSamplingOpsThatYielded) {
   run_until_yield(Harness::generate(1, 1, 40, 4));
   run_until_yield(Harness::op(2, 1, Harness::forward_backward({2, 3, 4}), 1));
