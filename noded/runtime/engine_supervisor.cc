@@ -59,10 +59,11 @@ std::size_t EngineSupervisor::pending() const {
       slots_.begin(), slots_.end(), [](const auto& entry) { return !entry.second.answered; }));
 }
 
-std::optional<Pools> EngineSupervisor::take_held_pools() {
+std::optional<Pools> EngineSupervisor::take_held_pools(const std::string& identity) {
   for (auto& [id, slot] : slots_) {
-    if (!slot.connected || slot.fds.size() != 2) continue;
+    if (!slot.connected || slot.fds.size() != 2 || slot.pools != identity) continue;
     Pools pools;
+    pools.identity = identity;
     pools.sizes = {slot.hello.chunk_bytes, slot.hello.device_chunks, slot.hello.host_chunks};
     pools.device = std::move(slot.fds[0]);
     pools.host = std::move(slot.fds[1]);
@@ -125,18 +126,20 @@ void EngineSupervisor::on_engine_up(EngineId engine, const wire::EngineHelloT& h
   slot->answered = true;
   slot->hello = hello;
   slot->fds = std::move(fds);
+  slot->pools = held_identity(slot->fds);
   if (pools_ != nullptr) introduce(engine, *slot);
 }
 
 bool EngineSupervisor::holds_settled_pools(const Slot& slot) const {
   const auto& sizes = pools_->sizes;
-  return slot.hello.chunk_bytes == sizes.chunk_bytes &&
+  return slot.pools == pools_->identity && slot.hello.chunk_bytes == sizes.chunk_bytes &&
          slot.hello.device_chunks == sizes.device_chunks &&
          slot.hello.host_chunks == sizes.host_chunks;
 }
 
-// A fresh engine gets the pools; one that kept them goes on with them. Two engines with different
-// pools cannot both go on: the second one's state belongs to memory that is not ours.
+// A fresh engine gets the pools; one that kept them goes on with them. One that kept others,
+// because it answered too late or belongs to an earlier time, is ended: it would go on for a while,
+// but what it commits is in memory that is lost with it.
 void EngineSupervisor::introduce(EngineId engine, Slot& slot) {
   slot.fds.clear();
   // From here on it is called, so from here on it has to answer.
@@ -145,7 +148,7 @@ void EngineSupervisor::introduce(EngineId engine, Slot& slot) {
   wake_(slot.ping_at);
   if (slot.hello.host_chunks == 0) return attach_pools(engine);
   if (holds_settled_pools(slot)) return make_ready(engine, slot);
-  kill(engine, "it holds pools of another size");
+  kill(engine, "it holds pools that are not the node's any more");
 }
 
 void EngineSupervisor::attach_pools(EngineId engine) {

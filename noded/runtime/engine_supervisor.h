@@ -16,16 +16,9 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "state/state_manager.h"
+#include "runtime/pools.h"
 
 namespace plexrl::runtime {
-
-// The two pool memfds and their sizes; device is empty on backends that have none.
-struct Pools {
-  UniqueFd device;
-  UniqueFd host;
-  state::PoolSizes sizes;
-};
 
 class EngineWatcher {
  public:
@@ -65,9 +58,10 @@ class EngineSupervisor final : public engine::EngineListener {
   void stop(EngineId engine);         // and forget
   // Before settle(): the engines that have neither connected nor failed yet.
   [[nodiscard]] std::size_t pending() const;
-  // The pools that an engine gave back, when it did; the first engine's count.
-  [[nodiscard]] std::optional<Pools> take_held_pools();
-  // From now on engines get these pools. One that holds other pools is ended.
+  // The pools of that identity, when an engine gave them back.
+  [[nodiscard]] std::optional<Pools> take_held_pools(const std::string& identity);
+  // From now on engines get these pools. One that holds other pools is ended: what it would commit
+  // there is nowhere when it dies.
   void settle(const Pools& pools);
 
   [[nodiscard]] bool ready(EngineId engine) const;
@@ -98,6 +92,7 @@ class EngineSupervisor final : public engine::EngineListener {
     TimePoint pong_due;  // 0: none under way
     wire::EngineHelloT hello;
     std::vector<UniqueFd> fds;
+    std::string pools;  // identity of those that came with the hello
   };
 
   [[nodiscard]] Slot* find(EngineId engine);

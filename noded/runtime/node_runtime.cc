@@ -12,6 +12,7 @@ namespace {
 constexpr std::string_view kNodeTable = "node";
 constexpr std::uint64_t kGenerationRow = 1;
 constexpr std::uint64_t kBootRow = 2;
+constexpr std::uint64_t kPoolsRow = 3;
 // An engine that lives answers its connection within milliseconds; one that is stopped or swapped
 // out must not keep the node down for longer than a prolog waits.
 constexpr Duration kSettleWait{10 * kSecond.ns};
@@ -197,9 +198,12 @@ void NodeRuntime::settle() {
   ready_(status);
 }
 
-// True when the pools are new, that is, the host tier holds nothing.
+// True when the pools are new, that is, the host tier holds nothing. The stored manifests speak of
+// the pools that are in the store, and of no others.
 Result<bool> NodeRuntime::settle_pools() {
-  auto held = engines_.take_held_pools();
+  const auto known = seams_.store.get(kNodeTable, kPoolsRow, 0);
+  if (!known && known.error().code() != Code::NOT_FOUND) return known.error();
+  auto held = known ? engines_.take_held_pools(*known) : std::nullopt;
   if (held && same(held->sizes, sizes_)) {
     pools_ = *std::move(held);
     return false;
@@ -210,6 +214,8 @@ Result<bool> NodeRuntime::settle_pools() {
         "the engines hold pools of other sizes than configured; state in host memory is lost");
   PLEXRL_ASSIGN(pools_, seams_.create_pools(sizes_));
   pools_.sizes = sizes_;
+  PLEXRL_ASSIGN(pools_.identity, pool_identity(pools_.device.get(), pools_.host.get()));
+  PLEXRL_TRY(seams_.store.put(kNodeTable, kPoolsRow, 0, pools_.identity));
   return true;
 }
 

@@ -297,6 +297,50 @@ TEST_F(NodeFaults, WhenTheHostTierIsGoneEachModelSaysSoOnceAndGoesOnFromItsBase)
   EXPECT_EQ(step.reply.value.AsOptimStepResult()->step, 1U);
 }
 
+// A first failure to connect stands for an answer after the pools were settled.
+TEST_F(NodeFaults, AnEngineThatComesBackWithOldPoolsIsEndedAndItsModelIsLost) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  settle();
+  fake().options().fail_starts = 1;
+  restart();
+  const OpOutcome lost = run(job, id, 7, train(3));
+  EXPECT_EQ(lost.status.code(), Code::LOST) << lost.status.to_string();
+  ASSERT_TRUE(run(job, id, 8, train(3)).status.ok());
+  const OpOutcome step = run(job, id, 9, optim());
+  ASSERT_TRUE(step.status.ok()) << step.status.to_string();
+  EXPECT_EQ(step.reply.value.AsOptimStepResult()->step, 1U);
+  settle();
+  const auto before = weights_of(job, id, 10);
+  fake().kill();
+  EXPECT_EQ(weights_of(job, id, 11), before);
+}
+
+TEST_F(NodeFaults, PoolsOfAnEarlierTimeAreNotTakenForThoseOfTheManifests) {
+  start();
+  const TenantId a = open_job(1, 1000, "full");
+  const TenantId b = open_job(2, 1001, "full");
+  const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
+  const std::uint64_t mb = model(b, "p", wire::TrainMode::Full);
+  train_steps(a, ma, 2);
+  settle();
+  fake(1).options().fail_starts = 100;  // it is not heard of while the next plexrld lives
+  fake(2).options().fail_starts = 1;
+  restart();
+  ASSERT_TRUE(run(b, mb, 1, train(3)).status.ok());
+  ASSERT_TRUE(run(b, mb, 2, optim()).status.ok());
+  const auto before = weights_of(b, mb, 3);
+  settle();
+  fake(1).options().fail_starts = 0;
+  restart();
+  EXPECT_EQ(weights_of(b, mb, 4), before);
+  fake(2).kill();
+  EXPECT_EQ(weights_of(b, mb, 5), before);
+  EXPECT_EQ(run(a, ma, 7, train(3)).status.code(), Code::LOST);
+}
+
 TEST_F(NodeFaults, AnEngineThatDoesNotStartFailsTheCreateWithItsReason) {
   fake_options_.fail_starts = 3;
   start();
