@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin front: installs what is missing, bootstraps, configures out of tree in build/ and goes on there.
 #   make  deps  check  check-interop  demo  bench  soak  lint  sanitize  install  clean
-# CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2.
+# CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2; LINT_FLAGS=--fast leaves clang-tidy out.
 BUILD ?= build
 JOBS ?= 2
 CONFIGURE_FLAGS ?=
+LINT_FLAGS ?=
 SHELL := /bin/bash
 
 .PHONY: all deps check check-interop demo bench soak lint sanitize install clean distclean
@@ -50,7 +51,7 @@ soak:
 lint:
 	@scripts/install-deps build test slurm lint
 	@$(MAKE) --no-print-directory programs
-	@scripts/lint $(BUILD)
+	@scripts/lint $(BUILD) $(LINT_FLAGS)
 
 # unit tests of the code without LibTorch under AddressSanitizer, UBSan and ThreadSanitizer
 sanitize:
