@@ -74,7 +74,7 @@ struct Op {
   wire::OpTimingT timing;
 
   std::string log_error;  // why the log did not take it
-  Status refusal;  // not ok: it will not run, this is its result when its turn comes
+  Status refusal;         // not ok: it will not run, this is its result when its turn comes
   std::vector<Waiter> waiters;
   wire::OpValueUnion result;  // of a load that is being committed
 
