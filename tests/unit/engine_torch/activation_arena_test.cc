@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
+
+#include "held_model.h"
 
 namespace plexrl::model {
 namespace {
@@ -96,6 +99,61 @@ TEST(ActivationArena, ZeroUsedWipesWhatIsFreeAndKeepsWhatLives) {
 TEST(ActivationArenaDeathTest, ForeignPointerAborts) {
   const auto arena = arena_of(4096);
   EXPECT_DEATH(arena->release(&*arena), "not in use");
+}
+
+// What the next tenant can be given of an arena: everything that is free, handed out and not
+// touched. Given back at the end.
+class FreeMemory {
+ public:
+  explicit FreeMemory(ActivationArena& arena) : arena_(arena) {
+    for (std::size_t bytes = arena.stats().capacity_bytes; bytes >= 64; bytes /= 2)
+      while (auto* const block = static_cast<float*>(arena.allocate(bytes)))
+        blocks_.emplace_back(block, bytes / sizeof(float));
+  }
+  ~FreeMemory() {
+    for (const auto& block : blocks_) arena_.release(block.data());
+  }
+  FreeMemory(const FreeMemory&) = delete;
+  FreeMemory& operator=(const FreeMemory&) = delete;
+
+  [[nodiscard]] std::size_t floats() const {
+    std::size_t sum = 0;
+    for (const auto& block : blocks_) sum += block.size();
+    return sum;
+  }
+  [[nodiscard]] std::ptrdiff_t count(float wanted) const {
+    std::ptrdiff_t sum = 0;
+    for (const auto& block : blocks_) sum += std::count(block.begin(), block.end(), wanted);
+    return sum;
+  }
+
+ private:
+  ActivationArena& arena_;
+  std::vector<std::span<float>> blocks_;
+};
+
+TEST(ActivationArena, NothingOfAnOpIsLeftForTheNextTenant) {
+  ActivationArena& arena = *ActivationArena::installed();
+  HeldModel model(layout_of(tiny_config(), wire::TrainMode::Full));
+  wire::ForwardBackwardArgsT args;
+  args.loss = wire::LossKind::CrossEntropy;
+  args.data.push_back(std::make_unique<wire::DatumT>());
+  args.data[0]->tokens = args.data[0]->target_tokens = {1, 2, 3, 4};
+  args.data[0]->weights.assign(4, 1234.5F);
+  const auto training = args_union(std::move(args));
+  ASSERT_TRUE(run_op(model, training));
+  arena.zero_used();
+  {
+    const FreeMemory next(arena);
+    EXPECT_GT(next.floats(), 0U);
+    EXPECT_EQ(next.count(0.0F), static_cast<std::ptrdiff_t>(next.floats()));
+  }
+  ASSERT_TRUE(run_op(model, training));
+  {
+    const FreeMemory before(arena);  // the op does leave something behind
+    EXPECT_LT(before.count(0.0F), static_cast<std::ptrdiff_t>(before.floats()));
+  }
+  arena.zero_used();
 }
 
 }  // namespace

@@ -23,6 +23,24 @@ std::vector<std::uint32_t> chunks_from(std::uint32_t first, std::uint32_t count)
   return chunks;
 }
 
+void fill(int pool, std::size_t bytes, std::byte value) {
+  const std::vector<std::byte> all(bytes, value);
+  EXPECT_EQ(::pwrite(pool, all.data(), all.size(), 0), static_cast<ssize_t>(all.size()));
+}
+
+std::size_t found_in(int pool, std::byte value, std::size_t offset, std::size_t bytes) {
+  std::vector<std::byte> all(bytes);
+  EXPECT_EQ(::pread(pool, all.data(), bytes, static_cast<off_t>(offset)),
+            static_cast<ssize_t>(bytes));
+  std::size_t found = 0;
+  std::size_t run = 0;
+  for (const std::byte byte : all) {
+    run = byte == value ? run + 1 : 0;
+    if (run >= 8) found += run == 8 ? 8 : 1;
+  }
+  return found;
+}
+
 }  // namespace
 
 ServerHarness::ServerHarness(wire::TrainMode mode) {
@@ -180,9 +198,22 @@ std::vector<float> ServerHarness::host_floats(std::uint32_t host) {
 }
 
 void ServerHarness::fill_host(std::byte value) {
-  const std::vector<std::byte> all(kChunk * kHostChunks, value);
-  EXPECT_EQ(::pwrite(host_pool_.get(), all.data(), all.size(), 0),
-            static_cast<ssize_t>(all.size()));
+  fill(host_pool_.get(), kChunk * kHostChunks, value);
+}
+
+void ServerHarness::fill_pools(std::byte value) {
+  fill(device_pool_.get(), kChunk * kDeviceChunks, value);
+  fill_host(value);
+}
+
+std::size_t ServerHarness::found_in_device(std::byte value, std::uint32_t first,
+                                           std::uint32_t count) {
+  return found_in(device_pool_.get(), value, first * kChunk, count * kChunk);
+}
+
+std::size_t ServerHarness::found_in_host(std::byte value, std::uint32_t first,
+                                         std::uint32_t count) {
+  return found_in(host_pool_.get(), value, first * kChunk, count * kChunk);
 }
 
 std::byte ServerHarness::host_byte(std::size_t offset) {

@@ -71,6 +71,14 @@ class ServerHarness {
   [[nodiscard]] std::vector<float> host_floats(std::uint32_t host);
   void fill_host(std::byte value);
   [[nodiscard]] std::byte host_byte(std::size_t offset);
+  // As earlier tenants might have left the pools: every byte of both is `value`.
+  void fill_pools(std::byte value);
+  // Bytes of `value` in `count` chunks of a pool from `first` on, at least a run of eight: single
+  // ones may be anything.
+  [[nodiscard]] std::size_t found_in_device(std::byte value, std::uint32_t first,
+                                            std::uint32_t count);
+  [[nodiscard]] std::size_t found_in_host(std::byte value, std::uint32_t first,
+                                          std::uint32_t count);
 
   [[nodiscard]] FakeModelCode& code() { return code_; }
   [[nodiscard]] device::FakeBackend& device() { return *backend_; }

@@ -113,6 +113,60 @@ TEST_F(ServerMemory, WhatIsNotCopiedIsZeroedBeforeItPassesOn) {
             FakeModelCode::kBaseWeight);
 }
 
+// Whatever lay in the chunks that a model is given, in either pool and in every way in which it
+// gets them, is gone when the model has them.
+TEST_F(ServerMemory, NothingOfEarlierTenantsIsInAChunkThatAModelIsGiven) {
+  constexpr std::byte kSecret{0x5a};
+  constexpr std::uint32_t kModelChunks = 5 * Harness::kSegmentChunks;
+  engine_.fill_pools(kSecret);
+  resume_fresh();  // initialised and zeroed
+  EXPECT_EQ(engine_.found_in_device(kSecret, 0, kModelChunks), 0U);
+  ASSERT_NE(engine_.ask(Harness::generate(100, 1, 40, 4)).AsEngineOpDone(), nullptr);  // KV
+  EXPECT_EQ(engine_.found_in_device(kSecret, 40, 1), 0U);
+  train(1, 5);
+  ASSERT_NE(engine_.ask(commit(10, 1)).AsEngineCommitted(), nullptr);
+  auto all = kCommitted;
+  all.push_back(SegmentKind::Gradients);
+  ASSERT_NE(engine_.ask(suspend(0, 40, all)).AsEngineMoved(), nullptr);
+  for (const std::uint32_t segment : {0U, 1U, 2U, 4U})
+    EXPECT_EQ(engine_.found_in_host(kSecret, 10 + segment * Harness::kSegmentChunks,
+                                    Harness::kSegmentChunks),
+              0U);
+  EXPECT_EQ(engine_.found_in_host(kSecret, 40, kModelChunks), 0U);
+  ASSERT_NE(engine_.ask(resume_from(20, 40, 1, 2)).AsEngineMoved(), nullptr);  // copied in
+  EXPECT_EQ(engine_.found_in_device(kSecret, 20, kModelChunks), 0U);
+  // What nobody was given is as it was: the search finds what it looks for.
+  EXPECT_EQ(engine_.found_in_device(kSecret, 41, 1), Harness::kChunk);
+  EXPECT_EQ(engine_.found_in_host(kSecret, 0, 10), 10 * Harness::kChunk);
+}
+
+TEST_F(ServerMemory, ParkedKvBringsNothingOfEarlierTenants) {
+  constexpr std::byte kSecret{0x5a};
+  resume_fresh();
+  engine_.fill_pools(kSecret);  // the model's own chunks too, which does not matter here
+  engine_.code().hold = true;
+  const auto running = engine_.send(Harness::generate(1, 1, 40, 4));
+  wire::EngineYieldT yield;
+  yield.op = 1;
+  ASSERT_NE(engine_.ask(yield).AsEngineDone(), nullptr);
+  engine_.code().hold = false;
+  ASSERT_NE(engine_.wait(running).AsEngineYielded(), nullptr);
+  EXPECT_EQ(engine_.found_in_device(kSecret, 40, 1), 0U);
+  const auto with_kv = [](auto request, std::uint32_t device) {
+    auto place = std::make_unique<wire::SegmentPlaceT>();
+    place->kind = SegmentKind::Kv;
+    place->bytes = Harness::kChunk;
+    place->device = {device};
+    place->host = {80};
+    request.segments.push_back(std::move(place));
+    return request;
+  };
+  ASSERT_NE(engine_.ask(with_kv(suspend(0, 10, kCommitted), 40)).AsEngineMoved(), nullptr);
+  EXPECT_EQ(engine_.found_in_host(kSecret, 80, 1), 0U);
+  ASSERT_NE(engine_.ask(with_kv(resume_from(0, 10, 0, 0), 50)).AsEngineMoved(), nullptr);
+  EXPECT_EQ(engine_.found_in_device(kSecret, 50, 1), 0U);
+}
+
 TEST_F(ServerMemory, TheRestOfTheLastHostChunkIsZeroed) {
   resume_fresh();
   engine_.fill_host(std::byte{0xab});
