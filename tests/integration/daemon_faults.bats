@@ -9,22 +9,8 @@ build='' node='' daemon='' # the helpers set them
 setup() { require_daemon; }
 teardown() { drop_node; }
 
-# The state that an undisturbed run ends with; the model is random but always the same.
-reference() {
-  if [ ! -s "$BATS_FILE_TMPDIR/reference" ]; then
-    train 1
-    state_of 1 >"$BATS_FILE_TMPDIR/reference"
-    close_job 1
-  fi
-}
 # One generate call of the job whose environment is in `pairs`.
 sample() { env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/sample_once.py" "$build"; }
-same_as_reference() {
-  [ "$(state_of "$1")" = "$(cat "$BATS_FILE_TMPDIR/reference")" ] || {
-    cat "$node/log" "$node/$1.out"
-    return 1
-  }
-}
 
 @test "random kills of the engine, of plexrld, of both: the same state bit for bit" {
   make_node
@@ -162,4 +148,26 @@ same_as_reference() {
   mapfile -t pairs < <(open_job 51 lora)
   env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/hostile_clients.py" "$build" "$daemon"
   sample
+}
+
+@test "requests that are larger than the model, the memory or a frame are refused; others go on" {
+  make_node
+  sed -i 's/device_memory_mib: 256/device_memory_mib: 88/' "$node/plexrl.yaml"
+  start_daemon
+  local pairs huge
+  mapfile -t pairs < <(open_job 61 lora)
+  mapfile -t huge < <(open_job 62 lora)
+  sample
+  local before
+  before=$(engine)
+  env "${huge[@]}" python3 "$BATS_TEST_DIRNAME/huge_requests.py" "$build" &
+  local attacker=$! rounds=0
+  while kill -0 "$attacker" 2>/dev/null; do
+    sample
+    rounds=$((rounds + 1))
+  done
+  wait "$attacker"
+  [ "$rounds" -gt 0 ]
+  [ "$(engine)" = "$before" ]
+  if grep -E 'is down|ended' "$node/log"; then return 1; fi
 }

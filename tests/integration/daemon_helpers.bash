@@ -4,7 +4,7 @@
 # Skips (or fails, where the runner says PLEXRL_REQUIRE_ROOT) without root.
 require_daemon() {
   [ "$(id -u)" = 0 ] || skip "opening jobs needs root"
-  build=${PLEXRL_BUILD:-$BATS_TEST_DIRNAME/../../build}
+  build=$(realpath "${PLEXRL_BUILD:-$BATS_TEST_DIRNAME/../../build}")
   local program
   for program in plexrld plexrl plexrl-engine; do
     [ -x "$build/$program" ] || {
@@ -76,10 +76,26 @@ close_job() { ask job close --job-id "$1"; }
 train() {
   local pairs
   mapfile -t pairs < <(open_job "$1" full)
-  timeout 100 env "${pairs[@]}" "$build/plexrl" train --env sort --seed 5 --steps 20 --prompts 16 --samples 4 \
+  timeout 100 env "${pairs[@]}" "$build/plexrl" train --env sort --seed 5 --steps "${steps:-20}" --prompts 16 --samples 4 \
     --eval-prompts 0 --log "$node/$1.log" --save "$node/$1.state" >"$node/$1.out" 2>&1 3>&-
 }
 state_of() { sha256sum <"$node/$1.state"; }
+
+# The state that an undisturbed run ends with; the model is random but always the same.
+reference() {
+  if [ ! -s "$BATS_FILE_TMPDIR/reference" ]; then
+    train 1
+    state_of 1 >"$BATS_FILE_TMPDIR/reference"
+    close_job 1
+  fi
+}
+same_as_reference() {
+  [ "$(state_of "$1")" = "$(cat "$BATS_FILE_TMPDIR/reference")" ] || {
+    cat "$node/log" "$node/$1.out"
+    return 1
+  }
+}
+
 # wait_for_step JOB STEPS
 wait_for_step() {
   local try
