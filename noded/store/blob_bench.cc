@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/blob_bench.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <numeric>
+#include <optional>
+
+#include "base/unique_fd.h"
+#include "store/blob_format.h"
+#include "store/blob_store.h"
+#include "store/io_queue.h"
+#include "store/memfd_memory.h"
+
+namespace plexrl::store {
+namespace {
+
+constexpr std::size_t kPoolChunkBytes = std::size_t{2} << 20;
+
+// Memory that is there before the clock runs, and as a pool's descriptor.
+class Area {
+ public:
+  Area() = default;
+  Area(const Area&) = delete;
+  Area& operator=(const Area&) = delete;
+  ~Area() {
+    if (at_ != nullptr) ::munmap(at_, bytes_);
+  }
+  Status open(std::uint64_t bytes) {
+    bytes_ = (bytes + kPoolChunkBytes - 1) / kPoolChunkBytes * kPoolChunkBytes;
+    fd_ = UniqueFd(::memfd_create("plexrl-bench", MFD_CLOEXEC));
+    if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+      return errno_error(Code::NO_CAPACITY, errno, "%zu bytes of memory", bytes_);
+    void* const got =
+        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
+    if (got == MAP_FAILED)
+      return errno_error(Code::NO_CAPACITY, errno, "%zu bytes of memory", bytes_);
+    at_ = static_cast<std::byte*>(got);
+    return {};
+  }
+  void fill() {
+    for (std::size_t i = 0; i < bytes_ / sizeof(std::uint64_t); ++i) {
+      const std::uint64_t word = i * 0x9E3779B97F4A7C15U;
+      std::memcpy(at_ + i * sizeof word, &word, sizeof word);
+    }
+  }
+  [[nodiscard]] std::shared_ptr<BlobMemory> memory() const {
+    std::vector<std::uint32_t> chunks(bytes_ / kPoolChunkBytes);
+    std::iota(chunks.begin(), chunks.end(), 0U);
+    return std::make_shared<MemfdMemory>(fd_.get(), kPoolChunkBytes, std::move(chunks));
+  }
+  [[nodiscard]] std::byte* data() const { return at_; }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  UniqueFd fd_;
+  std::byte* at_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Completions for a caller that waits.
+class Waiter {
+ public:
+  void post(std::function<void()> callback) {
+    const std::lock_guard lock(mutex_);
+    callback_ = std::move(callback);
+    there_.notify_one();
+  }
+  void run() {
+    std::unique_lock lock(mutex_);
+    there_.wait(lock, [this] { return callback_ != nullptr; });
+    const auto callback = std::exchange(callback_, nullptr);
+    lock.unlock();
+    callback();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable there_;
+  std::function<void()> callback_;
+};
+
+Result<std::unique_ptr<IoQueue>> queue_like_the_stores() {
+  auto ring = make_uring_queue(kBlobQueueDepth);
+  if (ring) return ring;
+  return make_thread_queue(kBlobQueueDepth);
+}
+
+// The whole file in order, kBlobQueueDepth chunks under way.
+Status move_raw(IoRequest::Kind kind, int fd, std::byte* data, std::size_t bytes) {
+  PLEXRL_ASSIGN(const auto queue, queue_like_the_stores());
+  std::size_t next = 0;
+  unsigned under_way = 0;
+  Status status;
+  while (next < bytes || under_way > 0) {
+    while (status.ok() && next < bytes && under_way < kBlobQueueDepth) {
+      const std::size_t length = std::min(kBlobChunkBytes, bytes - next);
+      status = queue->submit({kind, fd, data + next, length, next, length});
+      next += length;
+      under_way += status.ok() ? 1 : 0;
+    }
+    if (under_way == 0) break;
+    const IoCompletion done = queue->wait();
+    --under_way;
+    if (done.result != static_cast<std::int64_t>(done.tag) && status.ok()) {
+      status = errno_error(Code::IO, done.result < 0 ? static_cast<int>(-done.result) : EIO, "raw");
+      next = bytes;
+    }
+  }
+  return status;
+}
+
+class Round {
+ public:
+  Round(std::string directory, std::uint64_t bytes) : directory_(std::move(directory)) {
+    result_.bytes = bytes;
+  }
+  Status open() {
+    PLEXRL_TRY(area_.open(result_.bytes));
+    PLEXRL_TRY(back_.open(result_.bytes));
+    area_.fill();
+    PLEXRL_ASSIGN(store_, open_file_blob_store({directory_ + "/blobs", true},
+                                               [this](std::function<void()> callback) {
+                                                 waiter_.post(std::move(callback));
+                                               }));
+    result_.method = store_->method();
+    return {};
+  }
+
+  Status blob() {
+    const BlobRequest out{BlobId{1}, result_.bytes, "bench", area_.memory()};
+    const BlobRequest in{BlobId{1}, result_.bytes, "bench", back_.memory()};
+    PLEXRL_TRY(timed(&result_.write, [&] {
+      return wait([&](BlobStore::Done done) { store_->write(out, std::move(done)); });
+    }));
+    PLEXRL_TRY(timed(&result_.read, [&] {
+      return wait([&](BlobStore::Done done) { store_->read(in, std::move(done)); });
+    }));
+    if (std::memcmp(area_.data(), back_.data(), result_.bytes) != 0)
+      return error(Code::CORRUPT, "the blob came back changed");
+    return wait([&](BlobStore::Done done) { store_->remove(BlobId{1}, std::move(done)); });
+  }
+
+  Status raw() {
+    const std::string path = directory_ + "/raw";
+    const UniqueFd file(
+        ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600));
+    if (!file) return errno_error(Code::IO, errno, "open '%s' with O_DIRECT", path.c_str());
+    const std::size_t bytes = BlobShape(result_.bytes).data_bytes;
+    PLEXRL_TRY(timed(&result_.raw_write, [&] { return raw_write(file.get(), bytes); }));
+    PLEXRL_TRY(timed(&result_.raw_read, [&] {
+      return move_raw(IoRequest::Kind::kRead, file.get(), back_.data(), bytes);
+    }));
+    ::unlink(path.c_str());
+    return {};
+  }
+
+  [[nodiscard]] const BlobBench& result() const { return result_; }
+
+ private:
+  template <class Call>
+  Status wait(const Call& call) {
+    std::optional<Status> outcome;
+    call([&](const Status& status) { outcome = status; });
+    while (!outcome) waiter_.run();
+    return *outcome;
+  }
+  template <class Work>
+  static Status timed(Duration* duration, const Work& work) {
+    const TimePoint start = system_clock().now();
+    const Status status = work();
+    *duration = system_clock().now() - start;
+    return status;
+  }
+
+  [[nodiscard]] Status raw_write(int fd, std::size_t bytes) const {
+    if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP)
+      return errno_error(Code::IO, errno, "fallocate");
+    PLEXRL_TRY(move_raw(IoRequest::Kind::kWrite, fd, area_.data(), bytes));
+    return ::fsync(fd) == 0 ? Status() : errno_error(Code::IO, errno, "fsync");
+  }
+
+  std::string directory_;
+  BlobBench result_;
+  Area area_;
+  Area back_;
+  Waiter waiter_;
+  std::unique_ptr<BlobStore> store_;
+};
+
+}  // namespace
+
+Result<BlobBench> bench_blob(const std::string& directory, std::uint64_t bytes, bool raw_first) {
+  std::string folder = directory + "/plexrl-bench-XXXXXX";
+  if (::mkdtemp(folder.data()) == nullptr)
+    return errno_error(Code::IO, errno, "make a folder in '%s'", directory.c_str());
+  Status status;
+  BlobBench result;
+  {
+    Round round(folder, bytes);
+    status = round.open();
+    if (status.ok() && raw_first) status = round.raw();
+    if (status.ok()) status = round.blob();
+    if (status.ok() && !raw_first) status = round.raw();
+    result = round.result();
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  if (!status.ok()) return status;
+  return result;
+}
+
+}  // namespace plexrl::store

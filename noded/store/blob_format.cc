@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/blob_format.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "core/byte_codec.h"
+#include "store/crc32c.h"
+
+namespace plexrl::store {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x42585850;  // "PXXB" in the file
+constexpr std::uint32_t kVersion = 1;
+constexpr std::uint64_t kHeadBytes = 4 * sizeof(std::uint32_t) + 2 * sizeof(std::uint64_t);
+constexpr std::uint64_t kSumBytes = sizeof(std::uint32_t);
+constexpr std::size_t kDigits = 16;
+constexpr std::string_view kPrefix = "blob-";
+constexpr std::string_view kSuffix = ".tmp";
+
+std::uint64_t padded(std::uint64_t bytes) {
+  return (bytes + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
+}
+
+std::uint32_t sum_of(std::string_view bytes) {
+  return crc32c(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size());
+}
+
+void put_u64(core::ByteWriter& out, std::uint64_t value) {
+  out.u32(static_cast<std::uint32_t>(value));
+  out.u32(static_cast<std::uint32_t>(value >> 32));
+}
+
+std::uint64_t get_u64(core::ByteReader& in) {
+  const std::uint64_t low = in.u32();
+  return low | std::uint64_t{in.u32()} << 32;
+}
+
+}  // namespace
+
+BlobShape::BlobShape(std::uint64_t blob_bytes)
+    : bytes(blob_bytes),
+      chunks((blob_bytes + kBlobChunkBytes - 1) / kBlobChunkBytes),
+      data_bytes(padded(blob_bytes)),
+      footer_bytes(padded(kHeadBytes + chunks * kSumBytes + kSumBytes)) {}
+
+std::size_t BlobShape::chunk_bytes(std::uint64_t chunk) const {
+  return std::min<std::uint64_t>(kBlobChunkBytes, bytes - chunk * kBlobChunkBytes);
+}
+
+std::size_t BlobShape::padded_bytes(std::uint64_t chunk) const {
+  return padded(chunk_bytes(chunk));
+}
+
+std::string encode_footer(BlobId blob, const BlobShape& shape,
+                          const std::vector<std::uint32_t>& checksums) {
+  core::ByteWriter out;
+  out.u32(kMagic);
+  out.u32(kVersion);
+  put_u64(out, blob.value);
+  put_u64(out, shape.bytes);
+  out.u32(kBlobChunkBytes);
+  out.u32(static_cast<std::uint32_t>(shape.chunks));
+  for (const std::uint32_t sum : checksums) out.u32(sum);
+  out.u32(sum_of(out.bytes()));
+  std::string footer = out.take();
+  footer.resize(shape.footer_bytes, '\0');
+  return footer;
+}
+
+Result<std::vector<std::uint32_t>> decode_footer(std::string_view footer, BlobId blob,
+                                                 const BlobShape& shape) {
+  const auto damaged = [](const char* why) { return error(Code::CORRUPT, "footer: %s", why); };
+  if (footer.size() != shape.footer_bytes) return damaged("another size");
+  const std::string_view body = footer.substr(0, kHeadBytes + shape.chunks * kSumBytes);
+  if (core::ByteReader(footer.substr(body.size())).u32() != sum_of(body))
+    return damaged("checksum");
+  core::ByteReader in(body);
+  if (in.u32() != kMagic) return damaged("not of a blob");
+  if (in.u32() != kVersion) return damaged("not of this version");
+  if (get_u64(in) != blob.value) return damaged("of another blob");
+  if (get_u64(in) != shape.bytes || in.u32() != kBlobChunkBytes || in.u32() != shape.chunks)
+    return damaged("another size");
+  std::vector<std::uint32_t> sums(shape.chunks);
+  for (std::uint32_t& sum : sums) sum = in.u32();
+  if (!in.at_end()) return damaged("contradicts itself");
+  return sums;
+}
+
+std::string blob_file_name(BlobId blob) {
+  char name[kPrefix.size() + kDigits + 1];
+  std::snprintf(name, sizeof name, "blob-%016" PRIx64, blob.value);
+  return name;
+}
+
+std::string temporary_file_name(BlobId blob) { return blob_file_name(blob) + std::string(kSuffix); }
+
+BlobId blob_of_file_name(std::string_view name, bool* temporary) {
+  *temporary = name.ends_with(kSuffix);
+  if (*temporary) name.remove_suffix(kSuffix.size());
+  if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kDigits) return {};
+  std::uint64_t value = 0;
+  for (const char c : name.substr(kPrefix.size())) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && (c < 'a' || c > 'f')) return {};
+    value = value << 4 | static_cast<std::uint64_t>(digit ? c - '0' : c - 'a' + 10);
+  }
+  return BlobId{value};
+}
+
+}  // namespace plexrl::store

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/file_blob_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "store/quiet_thread.h"
+
+namespace plexrl::store {
+namespace {
+
+struct DirectoryCloser {
+  void operator()(DIR* at) const noexcept { ::closedir(at); }
+};
+
+std::string number(BlobId blob) { return "blob " + std::to_string(blob.value); }
+
+}  // namespace
+
+Result<std::unique_ptr<BlobStore>> open_file_blob_store(const BlobStoreOptions& options,
+                                                        BlobStore::Post post) {
+  PLEXRL_ASSIGN(auto store, FileBlobStore::open(options, std::move(post), {}));
+  return std::unique_ptr<BlobStore>(std::move(store));
+}
+
+Result<std::unique_ptr<FileBlobStore>> FileBlobStore::open(const BlobStoreOptions& options,
+                                                           Post post, const QueueFactory& queues) {
+  std::unique_ptr<FileBlobStore> store(new FileBlobStore(std::move(post)));
+  const std::string where = "disk tier '" + options.directory + "'";
+  PLEXRL_TRY(store->open_directory(options.directory).within(where));
+  PLEXRL_TRY(store->sweep().within(where));
+  PLEXRL_TRY(store->open_queues(options, queues).within(where));
+  FileBlobStore& self = *store;
+  for (Line* const line : {&self.reads_, &self.writes_})
+    line->thread = start_quiet_thread([&self, line] { self.work(*line); });
+  return store;
+}
+
+FileBlobStore::~FileBlobStore() {
+  callers_->open = false;
+  for (const auto& [id, control] : callers_->under_way) control->cancelled = true;
+  for (Line* const line : {&reads_, &writes_}) {
+    {
+      const std::lock_guard lock(line->mutex);
+      line->closing = true;
+    }
+    line->wanted.notify_one();
+    if (line->thread.joinable()) line->thread.join();
+  }
+}
+
+// ---- opening ----
+
+Status FileBlobStore::open_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::IO, errno, "make the directory");
+  directory_.reset(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!directory_) return errno_error(Code::IO, errno, "open");
+  struct stat info {};
+  if (::fstat(directory_.get(), &info) != 0) return errno_error(Code::IO, errno, "stat");
+  // Segments are users' weights, and a file put here would be taken for one of them.
+  if (info.st_uid != ::geteuid() || (info.st_mode & 077) != 0)
+    return error(Code::PERMISSION,
+                 "must belong to the user of plexrld (uid %u) and be closed to others (mode 0700)",
+                 static_cast<unsigned>(::geteuid()));
+  if (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0)
+    return errno == EWOULDBLOCK ? error(Code::BUSY, "another process uses it")
+                                : errno_error(Code::IO, errno, "lock");
+  return {};
+}
+
+// Halves of writes go; whose the whole ones are, the caller knows.
+Status FileBlobStore::sweep() {
+  UniqueFd copy(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copy) return errno_error(Code::IO, errno, "open");
+  const std::unique_ptr<DIR, DirectoryCloser> list(::fdopendir(copy.get()));
+  if (list == nullptr) return errno_error(Code::IO, errno, "list");
+  static_cast<void>(copy.release());
+  errno = 0;
+  while (const dirent* const entry = ::readdir(list.get())) {
+    bool temporary = false;
+    const BlobId blob = blob_of_file_name(entry->d_name, &temporary);
+    if (!blob) continue;
+    if (!temporary) {
+      blobs_.push_back(blob);
+    } else if (::unlinkat(directory_.get(), entry->d_name, 0) != 0) {
+      return errno_error(Code::IO, errno, "remove '%s', which a crash left", entry->d_name);
+    }
+    errno = 0;
+  }
+  if (errno != 0) return errno_error(Code::IO, errno, "list");
+  std::sort(blobs_.begin(), blobs_.end());
+  return {};
+}
+
+// tmpfs of older kernels and some network file systems have no O_DIRECT.
+bool FileBlobStore::direct_works() const {
+  const std::string name = temporary_file_name(BlobId{~std::uint64_t{0}});
+  const int flags = O_WRONLY | O_CREAT | O_DIRECT | O_NOFOLLOW | O_CLOEXEC;
+  const UniqueFd file(::openat(directory_.get(), name.c_str(), flags, 0600));
+  // Whether it worked or the open failed after the file was made.
+  ::unlinkat(directory_.get(), name.c_str(), 0);
+  return static_cast<bool>(file);
+}
+
+Status FileBlobStore::open_queues(const BlobStoreOptions& options, const QueueFactory& queues) {
+  direct_ = direct_works();
+  if (!direct_)
+    PLEXRL_LOG(kWarning, "disk tier '%s': its file system has no O_DIRECT; the page cache is used",
+               options.directory.c_str());
+  method_ = direct_ ? "O_DIRECT, " : "page cache, ";
+  if (queues) {
+    PLEXRL_ASSIGN(reads_.queue, queues());
+    PLEXRL_ASSIGN(writes_.queue, queues());
+    return {};
+  }
+  const Status refused =
+      options.io_uring ? open_rings() : error(Code::UNSUPPORTED, "io_uring: switched off");
+  if (refused.ok()) {
+    method_ += "io_uring";
+    return {};
+  }
+  // Often so in containers. A thread for each chunk under way keeps the disk as busy.
+  PLEXRL_LOG(kWarning, "disk tier '%s': %s; threads with pread and pwrite are used",
+             options.directory.c_str(), refused.text().c_str());
+  for (Line* const line : {&reads_, &writes_}) line->queue = make_thread_queue(kBlobQueueDepth);
+  method_ += "threads";
+  return {};
+}
+
+Status FileBlobStore::open_rings() {
+  for (Line* const line : {&reads_, &writes_}) {
+    PLEXRL_ASSIGN(line->queue, make_uring_queue(kBlobQueueDepth));
+  }
+  return {};
+}
+
+// ---- calls ----
+
+TransferId FileBlobStore::add(Verb verb, Line& line, BlobRequest request, Done done) {
+  PLEXRL_CHECK(request.blob, "a blob has a number");
+  if (verb != Verb::kRemove)
+    PLEXRL_CHECK(request.bytes > 0 && request.bytes <= kMaxBlobBytes && request.memory,
+                 "a blob has bytes, and a place for them");
+  const TransferId id{++last_transfer_};
+  auto control = std::make_shared<TransferControl>();
+  callers_->under_way.emplace(id, control);
+  {
+    const std::lock_guard lock(line.mutex);
+    line.jobs.push_back({verb, id, std::move(request), std::move(done), std::move(control)});
+  }
+  line.wanted.notify_one();
+  return id;
+}
+
+TransferId FileBlobStore::write(BlobRequest request, Done done) {
+  return add(Verb::kWrite, writes_, std::move(request), std::move(done));
+}
+
+TransferId FileBlobStore::read(BlobRequest request, Done done) {
+  return add(Verb::kRead, reads_, std::move(request), std::move(done));
+}
+
+void FileBlobStore::remove(BlobId blob, Done done) {
+  add(Verb::kRemove, writes_, {blob, 0, number(blob), nullptr}, std::move(done));
+}
+
+void FileBlobStore::cancel(TransferId transfer) {
+  const auto found = callers_->under_way.find(transfer);
+  if (found != callers_->under_way.end()) found->second->cancelled = true;
+}
+
+std::uint64_t FileBlobStore::progress(TransferId transfer) const {
+  const auto found = callers_->under_way.find(transfer);
+  return found == callers_->under_way.end() ? 0 : found->second->moved.load();
+}
+
+// ---- the store's threads ----
+
+void FileBlobStore::work(Line& line) {
+  std::unique_lock lock(line.mutex);
+  for (;;) {
+    line.wanted.wait(lock, [&line] { return line.closing || !line.jobs.empty(); });
+    if (line.closing) return;
+    Job job = std::move(line.jobs.front());
+    line.jobs.pop_front();
+    lock.unlock();
+    Status status = carry_out(line, job);
+    job.request.memory.reset();
+    post_(
+        [callers = callers_, id = job.id, done = std::move(job.done), status = std::move(status)] {
+          if (!callers->open) return;
+          callers->under_way.erase(id);
+          done(status);
+        });
+    lock.lock();
+  }
+}
+
+Status FileBlobStore::carry_out(Line& line, const Job& job) const {
+  if (job.verb == Verb::kRemove) return unlink(job.request.blob);
+  const std::string context = job.request.label + ": " + number(job.request.blob);
+  if (job.control->cancelled) return error(Code::CANCELLED, "given up").within(context);
+  BlobTransfer transfer(*line.queue, directory_.get(), direct_, job.request, *job.control);
+  const Status status = job.verb == Verb::kRead ? transfer.read() : transfer.write();
+  return status.within(context);
+}
+
+Status FileBlobStore::unlink(BlobId blob) const {
+  const std::string name = blob_file_name(blob);
+  if (::unlinkat(directory_.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
+  const Status status = errno_error(Code::IO, errno, "remove '%s'", name.c_str());
+  PLEXRL_LOG(kWarning, "disk tier: %s", status.to_string().c_str());
+  return status;
+}
+
+}  // namespace plexrl::store

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// IoQueue: reads and writes of whole buffers at offsets, many under way at once. io_uring, or
+// threads where the kernel or a container refuses it. Made, used and destroyed by one thread at a
+// time. Part of the file BlobStore; tests put faults in between.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+
+namespace plexrl::store {
+
+struct IoRequest {
+  enum class Kind : std::uint8_t { kRead, kWrite };
+  Kind kind = Kind::kRead;
+  int fd = -1;
+  std::byte* data = nullptr;  // stays in place until the completion
+  std::size_t bytes = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t tag = 0;  // comes back with the completion
+};
+
+struct IoCompletion {
+  std::uint64_t tag = 0;
+  std::int64_t result = 0;  // bytes, maybe fewer than asked for; below 0: -errno
+};
+
+class IoQueue {
+ public:
+  // Nothing may be under way.
+  virtual ~IoQueue() = default;
+  // At most `depth` may be under way. An error (IO): this one was not taken.
+  [[nodiscard]] virtual Status submit(const IoRequest& request) = 0;
+  // Blocks for one that was submitted.
+  [[nodiscard]] virtual IoCompletion wait() = 0;
+};
+
+// UNSUPPORTED: io_uring is not there or not permitted. NO_CAPACITY: no memory for it.
+[[nodiscard]] Result<std::unique_ptr<IoQueue>> make_uring_queue(unsigned depth);
+// A thread for each request that may be under way.
+[[nodiscard]] std::unique_ptr<IoQueue> make_thread_queue(unsigned depth);
+
+}  // namespace plexrl::store

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <liburing.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "store/io_queue.h"
+
+namespace plexrl::store {
+namespace {
+
+class UringQueue final : public IoQueue {
+ public:
+  UringQueue() = default;
+  UringQueue(const UringQueue&) = delete;
+  UringQueue& operator=(const UringQueue&) = delete;
+  ~UringQueue() override {
+    if (open_) ::io_uring_queue_exit(&ring_);
+  }
+
+  Status open(unsigned depth) {
+    const int failed = ::io_uring_queue_init(depth, &ring_, 0);
+    if (failed == 0) {
+      open_ = true;
+      return {};
+    }
+    const Code code = failed == -ENOMEM ? Code::NO_CAPACITY : Code::UNSUPPORTED;
+    return errno_error(code, -failed, "io_uring");
+  }
+
+  Status submit(const IoRequest& request) override {
+    io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
+    PLEXRL_CHECK(entry != nullptr, "more I/O under way than the queue is deep");
+    const auto bytes = static_cast<unsigned>(request.bytes);
+    if (request.kind == IoRequest::Kind::kRead) {
+      ::io_uring_prep_read(entry, request.fd, request.data, bytes, request.offset);
+    } else {
+      ::io_uring_prep_write(entry, request.fd, request.data, bytes, request.offset);
+    }
+    ::io_uring_sqe_set_data64(entry, request.tag);
+    int taken = 0;
+    do {
+      taken = ::io_uring_submit(&ring_);
+    } while (taken == -EINTR || taken == -EAGAIN || taken == -EBUSY);
+    // An entry that the kernel has not taken would point to memory that its owner takes back.
+    PLEXRL_CHECK(taken == 1, "io_uring takes what fits into its queue");
+    return {};
+  }
+
+  IoCompletion wait() override {
+    io_uring_cqe* entry = nullptr;
+    int failed = 0;
+    do {
+      failed = ::io_uring_wait_cqe(&ring_, &entry);
+    } while (failed == -EINTR);
+    PLEXRL_CHECK(failed == 0, "io_uring gives a completion for what it took");
+    const IoCompletion done{::io_uring_cqe_get_data64(entry), entry->res};
+    ::io_uring_cqe_seen(&ring_, entry);
+    return done;
+  }
+
+ private:
+  io_uring ring_{};
+  bool open_ = false;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<IoQueue>> make_uring_queue(unsigned depth) {
+  auto queue = std::make_unique<UringQueue>();
+  PLEXRL_TRY(queue->open(depth));
+  return std::unique_ptr<IoQueue>(std::move(queue));
+}
+
+}  // namespace plexrl::store

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only the file store can show: faults of the disk, what a crash leaves, its directory.
+#include "store/file_blob_store.h"
+
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <fstream>
+#include <thread>
+
+#include "store/blob_bench.h"
+#include "unit/store/blob_fixture.h"
+
+namespace plexrl::store {
+namespace {
+
+constexpr std::uint64_t kMib = kBlobChunkBytes;
+
+// Between the store and the disk: what the n-th request of a kind gets instead of its result.
+struct Faults {
+  std::optional<IoRequest::Kind> kind;
+  std::uint64_t countdown = 0;
+  std::int64_t result = 0;
+  bool halve = false;  // every request moves about half of what was asked for
+};
+
+class FaultyQueue final : public IoQueue {
+ public:
+  explicit FaultyQueue(std::shared_ptr<Faults> faults)
+      : below_(make_thread_queue(kBlobQueueDepth)), faults_(std::move(faults)) {}
+  Status submit(const IoRequest& request) override {
+    const bool hit = faults_->kind == request.kind && faults_->countdown-- == 0;
+    if (hit) {
+      broken_.push_back({request.tag, faults_->result});
+      return {};
+    }
+    IoRequest shorter = request;
+    if (faults_->halve && request.bytes > kBlobAlignment)
+      shorter.bytes = request.bytes / 2 / kBlobAlignment * kBlobAlignment;
+    return below_->submit(shorter);
+  }
+  IoCompletion wait() override {
+    if (broken_.empty()) return below_->wait();
+    const IoCompletion done = broken_.front();
+    broken_.pop_front();
+    return done;
+  }
+
+ private:
+  std::unique_ptr<IoQueue> below_;
+  std::shared_ptr<Faults> faults_;
+  std::deque<IoCompletion> broken_;
+};
+
+class FileBlobStoreTest : public testing::Test {
+ protected:
+  ~FileBlobStoreTest() override {
+    store_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+  Status open(const std::string& directory) {
+    store_.reset();
+    auto opened = FileBlobStore::open({directory, true}, posts_.post(), [this] {
+      return Result<std::unique_ptr<IoQueue>>(std::make_unique<FaultyQueue>(faults_));
+    });
+    if (opened) store_ = std::move(opened).value();
+    return opened.status();
+  }
+  Status write(std::uint64_t blob, std::uint64_t bytes) {
+    return posts_.wait([&](BlobStore::Done done) {
+      store_->write(
+          {BlobId{blob}, bytes, "model 7: segment adam_m", std::make_shared<TestMemory>(bytes)},
+          std::move(done));
+    });
+  }
+  Status read(std::uint64_t blob, std::uint64_t bytes) {
+    return posts_.wait([&](BlobStore::Done done) {
+      store_->read(
+          {BlobId{blob}, bytes, "model 7: segment adam_m", std::make_shared<TestMemory>(bytes, 99)},
+          std::move(done));
+    });
+  }
+  [[nodiscard]] std::size_t files() const {
+    const std::filesystem::directory_iterator list(tier_);
+    return static_cast<std::size_t>(std::distance(begin(list), end(list)));
+  }
+
+  Posts posts_;
+  std::string folder_ = make_test_folder();
+  std::string tier_ = folder_ + "/tier";
+  std::shared_ptr<Faults> faults_ = std::make_shared<Faults>();
+  std::unique_ptr<FileBlobStore> store_;
+};
+
+TEST_F(FileBlobStoreTest, AWriteThatFailsAnywhereLeavesNothing) {
+  ASSERT_TRUE(open(tier_).ok());
+  const std::pair<int, Code> cases[] = {
+      {EIO, Code::IO}, {ENOSPC, Code::NO_CAPACITY}, {EDQUOT, Code::NO_CAPACITY}};
+  for (const auto& [number, code] : cases) {
+    for (const std::uint64_t at : {0U, 7U, 15U, 16U, 19U, 20U}) {  // the last one is the footer
+      *faults_ = {IoRequest::Kind::kWrite, at, -number, false};
+      const Status status = write(1, 20 * kMib);
+      ASSERT_EQ(status.code(), code) << at << ": " << status.to_string();
+      ASSERT_NE(status.text().find("model 7: segment adam_m: blob 1: "), std::string::npos);
+      ASSERT_EQ(files(), 0u);
+    }
+  }
+  *faults_ = {};
+  EXPECT_TRUE(write(1, 20 * kMib).ok()) << "the store goes on";
+}
+
+TEST_F(FileBlobStoreTest, AReadThatFailsNamesTheChunkAndMaySucceedLater) {
+  ASSERT_TRUE(open(tier_).ok());
+  ASSERT_TRUE(write(1, 20 * kMib).ok());
+  *faults_ = {IoRequest::Kind::kRead, 3, -EIO, false};  // after the footer and two chunks
+  const Status status = read(1, 20 * kMib);
+  EXPECT_EQ(status.code(), Code::IO);
+  EXPECT_NE(status.text().find("read chunk 2: Input/output error"), std::string::npos)
+      << status.text();
+  EXPECT_TRUE(read(1, 20 * kMib).ok());
+}
+
+TEST_F(FileBlobStoreTest, ShortTransfersAreContinued) {
+  ASSERT_TRUE(open(tier_).ok());
+  faults_->halve = true;
+  ASSERT_TRUE(write(1, 5 * kMib + 100).ok());
+  EXPECT_TRUE(read(1, 5 * kMib + 100).ok());
+}
+
+TEST_F(FileBlobStoreTest, ATruncatedFileIsCorrupt) {
+  ASSERT_TRUE(open(tier_).ok());
+  ASSERT_TRUE(write(1, 3 * kMib).ok());
+  const std::string path = tier_ + "/" + blob_file_name(BlobId{1});
+  for (const std::uint64_t bytes : {3 * kMib, 2 * kMib, std::uint64_t{1}, std::uint64_t{0}}) {
+    ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(bytes)), 0);
+    EXPECT_EQ(read(1, 3 * kMib).code(), Code::CORRUPT);
+  }
+}
+
+TEST_F(FileBlobStoreTest, ADamagedFooterIsCorrupt) {
+  ASSERT_TRUE(open(tier_).ok());
+  ASSERT_TRUE(write(1, 3 * kMib).ok());
+  std::fstream file(tier_ + "/" + blob_file_name(BlobId{1}), std::ios::in | std::ios::out);
+  file.seekp(3 * kMib + 34);
+  file.put('x');
+  file.close();
+  const Status status = read(1, 3 * kMib);
+  EXPECT_EQ(status.code(), Code::CORRUPT);
+  EXPECT_NE(status.text().find("footer: checksum"), std::string::npos) << status.text();
+}
+
+TEST_F(FileBlobStoreTest, LeftoversOfACrashAreSweptAndForeignFilesStay) {
+  ASSERT_EQ(::mkdir(tier_.c_str(), 0700), 0);
+  for (const std::string& name :
+       {temporary_file_name(BlobId{5}), blob_file_name(BlobId{6}), std::string("notes")})
+    std::ofstream(tier_ + "/" + name) << "x";
+  ASSERT_TRUE(open(tier_).ok());
+  EXPECT_EQ(store_->blobs(), (std::vector<BlobId>{{6}}));
+  EXPECT_EQ(files(), 2u);
+}
+
+TEST_F(FileBlobStoreTest, ARemovedDirectoryIsAnErrorOfEachCall) {
+  ASSERT_TRUE(open(tier_).ok());
+  ASSERT_TRUE(write(1, 5000).ok());
+  std::filesystem::remove_all(tier_);
+  const Status status = write(2, 5000);
+  EXPECT_EQ(status.code(), Code::IO);
+  EXPECT_NE(status.text().find("create: No such file or directory"), std::string::npos)
+      << status.text();
+  EXPECT_EQ(read(1, 5000).code(), Code::NOT_FOUND);
+}
+
+TEST_F(FileBlobStoreTest, OneProcessHasTheDirectoryAndNobodyElseMayWriteToIt) {
+  ASSERT_TRUE(open(tier_).ok());
+  EXPECT_EQ(open_file_blob_store({tier_, false}, posts_.post()).error().code(), Code::BUSY);
+  store_.reset();
+  ASSERT_EQ(::chmod(tier_.c_str(), 0770), 0);
+  EXPECT_EQ(open(tier_).code(), Code::PERMISSION);
+  ASSERT_EQ(::chmod(tier_.c_str(), 0700), 0);
+  ASSERT_EQ(::symlink(tier_.c_str(), (folder_ + "/link").c_str()), 0);
+  EXPECT_EQ(open(folder_ + "/link").code(), Code::IO);
+  EXPECT_EQ(open(folder_ + "/a/b").code(), Code::IO) << "only the last part is made";
+  EXPECT_TRUE(open(tier_).ok());
+}
+
+TEST_F(FileBlobStoreTest, AFullFileSystemIsNoCapacityAndLeavesNothing) {
+  if (::geteuid() != 0) GTEST_SKIP() << "mounting a small tmpfs needs root";
+  ASSERT_EQ(::mkdir(tier_.c_str(), 0700), 0);
+  if (::mount("plexrl-test", tier_.c_str(), "tmpfs", 0, "size=8m,mode=0700") != 0)
+    GTEST_SKIP() << "mounting a small tmpfs is not permitted here";
+  EXPECT_TRUE(open(tier_).ok());
+  EXPECT_TRUE(write(1, 5 * kMib).ok());
+  const Status status = write(2, 5 * kMib);
+  EXPECT_EQ(status.code(), Code::NO_CAPACITY) << status.to_string();
+  EXPECT_EQ(files(), 1u);
+  EXPECT_TRUE(read(1, 5 * kMib).ok());
+  store_.reset();
+  EXPECT_EQ(::umount(tier_.c_str()), 0);
+}
+
+// As a container's profile does it; for the calling thread and those that it starts.
+bool forbid_io_uring() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{4, rules};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST_F(FileBlobStoreTest, WhereIoUringIsRefusedThreadsDoItAndSaySo) {
+  bool forbidden = false;
+  Result<std::unique_ptr<BlobStore>> opened(error(Code::INTERNAL, "not opened"));
+  testing::internal::CaptureStderr();
+  std::thread([&] {
+    forbidden = forbid_io_uring();
+    opened = open_file_blob_store({tier_, true}, posts_.post());
+  }).join();
+  const std::string log = testing::internal::GetCapturedStderr();
+  if (!forbidden) GTEST_SKIP() << "seccomp is not permitted here";
+  ASSERT_TRUE(opened) << opened.error().to_string();
+  EXPECT_NE((*opened)->method().find("threads"), std::string::npos);
+  EXPECT_NE(log.find("io_uring: Operation not permitted; threads with pread and pwrite are used"),
+            std::string::npos)
+      << log;
+  const auto memory = std::make_shared<TestMemory>(3 * kMib);
+  const Status status = posts_.wait([&](BlobStore::Done done) {
+    (*opened)->write({BlobId{1}, 3 * kMib, "model 1", memory}, std::move(done));
+  });
+  EXPECT_TRUE(status.ok()) << status.to_string();
+}
+
+TEST_F(FileBlobStoreTest, TheBenchLeavesNothing) {
+  const auto result = bench_blob(folder_, 3 * kMib, true);
+  if (!result && result.error().text().find("O_DIRECT") != std::string::npos)
+    GTEST_SKIP() << "no O_DIRECT in " << folder_;
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_GT(result->write.ns, 0);
+  EXPECT_GT(result->raw_read.ns, 0);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+}  // namespace
+}  // namespace plexrl::store

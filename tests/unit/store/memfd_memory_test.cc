@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/memfd_memory.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "base/unique_fd.h"
+
+namespace plexrl::store {
+namespace {
+
+std::size_t mappings() {
+  std::ifstream maps("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find("memfd:") != line.npos;
+  return count;
+}
+
+// Chunk n of the pool is filled with n.
+UniqueFd pool_of(std::size_t chunk_bytes, std::uint32_t chunks, unsigned flags = 0) {
+  UniqueFd pool(::memfd_create("plexrl-test", MFD_CLOEXEC | flags));
+  const std::size_t bytes = chunk_bytes * chunks;
+  if (!pool || ::ftruncate(pool.get(), static_cast<off_t>(bytes)) != 0) return UniqueFd();
+  void* const got = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, pool.get(), 0);
+  if (got == MAP_FAILED) return UniqueFd();
+  for (std::uint32_t i = 0; i < chunks; ++i)
+    std::memset(static_cast<char*>(got) + i * chunk_bytes, static_cast<int>(i), chunk_bytes);
+  ::munmap(got, bytes);
+  return pool;
+}
+
+TEST(MemfdMemory, ChunksAppearInTheOrderOfTheListAndGoAgain) {
+  constexpr std::size_t kChunk = std::size_t{64} << 10;
+  const UniqueFd pool = pool_of(kChunk, 40);
+  std::vector<std::uint32_t> chunks;
+  for (std::uint32_t i = 0; i < 20; ++i) chunks.push_back(i % 3 == 0 ? i : 39 - i);
+  const std::size_t before = mappings();
+  MemfdMemory memory(pool.get(), kChunk, chunks);
+  const auto at = memory.map(kBlobChunkBytes, 4 * kChunk - 100, BlobMemory::Access::kRead);
+  ASSERT_TRUE(at) << at.error().to_string();
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(std::to_integer<unsigned>((*at)[i * kChunk + 5]), chunks[16 + i]);
+  EXPECT_GT(mappings(), before);
+  memory.unmap(*at, 4 * kChunk - 100);
+  EXPECT_EQ(mappings(), before);
+}
+
+TEST(MemfdMemory, WhatIsWrittenIsInThePool) {
+  constexpr std::size_t kChunk = kBlobChunkBytes * 2;
+  const UniqueFd pool = pool_of(kChunk, 4);
+  MemfdMemory memory(pool.get(), kChunk, {3, 1});
+  const auto at = memory.map(3 * kBlobChunkBytes, kBlobChunkBytes, BlobMemory::Access::kWrite);
+  ASSERT_TRUE(at);
+  (*at)[10] = std::byte{77};
+  memory.unmap(*at, kBlobChunkBytes);
+  char byte = 0;
+  ASSERT_EQ(::pread(pool.get(), &byte, 1, kChunk + kBlobChunkBytes + 10), 1);
+  EXPECT_EQ(byte, 77);
+}
+
+TEST(MemfdMemory, HugePagesAreMappedWhole) {
+  constexpr std::size_t kChunk = kBlobChunkBytes * 2;
+  const UniqueFd pool = pool_of(kChunk, 2, MFD_HUGETLB);
+  if (!pool) GTEST_SKIP() << "no huge pages are reserved here (vm.nr_hugepages)";
+  MemfdMemory memory(pool.get(), kChunk, {1, 0});
+  const auto at = memory.map(kBlobChunkBytes, kBlobChunkBytes, BlobMemory::Access::kWrite);
+  ASSERT_TRUE(at) << at.error().to_string();
+  EXPECT_EQ((*at)[5], std::byte{1});
+  memory.unmap(*at, kBlobChunkBytes);
+  EXPECT_EQ(mappings(), 0u);
+}
+
+}  // namespace
+}  // namespace plexrl::store
