@@ -58,12 +58,30 @@ AC_DEFUN([PLEXRL_WITH_UCX], [
       [AS_IF([test "$with_ucx" != check], [AC_MSG_ERROR([--with-ucx: not found: install libucx-dev])])])])
 ])
 
-# CUDA and NCCL are opened at run time, so nothing is linked; nvcc is needed for own kernels only.
+# The CUDA driver is opened at run time: every build has the cuda device backend and none needs CUDA's
+# headers. With --with-cuda the tests compare our declarations of the driver API with <cuda.h>.
 AC_DEFUN([PLEXRL_WITH_CUDA], [
-  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda], [device backend for NVIDIA GPUs])], [], [with_cuda=no])
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda@<:@=PREFIX@:>@], [check the cuda device backend against the toolkit's <cuda.h> (default: when found)])],
+    [], [with_cuda=check])
   AC_ARG_WITH([nccl], [AS_HELP_STRING([--with-nccl], [collectives by NCCL])], [], [with_nccl=no])
-  AS_IF([test "$with_cuda$with_nccl" != nono], [AC_MSG_ERROR([this version has the cpu device backend only; build without --with-cuda and --with-nccl])])
-  cuda_summary="off (cpu device backend)"
+  AS_IF([test "$with_nccl" != no], [AC_MSG_ERROR([this version has no collectives; build without --with-nccl])])
+  CUDA_CPPFLAGS=
+  have_cuda_header=no
+  AS_IF([test "$with_cuda" != no], [
+    AS_CASE([$with_cuda], [yes|check], [plexrl_prefix=/usr/local/cuda], [plexrl_prefix="$with_cuda"])
+    AS_IF([test -f "$plexrl_prefix/include/cuda.h"], [CUDA_CPPFLAGS="-isystem $plexrl_prefix/include"])
+    plexrl_save="$CPPFLAGS"; CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"
+    AC_PREPROC_IFELSE([AC_LANG_SOURCE([[#include <cuda.h>
+#if CUDA_VERSION < 11000
+#error too old
+#endif]])], [have_cuda_header=yes])
+    CPPFLAGS="$plexrl_save"
+    AS_IF([test $have_cuda_header = no && test "$with_cuda" != check],
+      [AC_MSG_ERROR([--with-cuda: no <cuda.h> of CUDA 11 or newer: give --with-cuda=PREFIX of a toolkit])])])
+  AS_IF([test $have_cuda_header = yes], [cuda_summary="driver opened at run time, checked against <cuda.h>"],
+    [cuda_summary="driver opened at run time, not checked against <cuda.h>"])
+  AC_SUBST([CUDA_CPPFLAGS])
+  AM_CONDITIONAL([HAVE_CUDA_HEADER], [test $have_cuda_header = yes])
 ])
 
 AC_DEFUN([PLEXRL_SANITIZERS], [

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cpu_backend.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace plexrl::device {
@@ -111,6 +112,12 @@ Status CpuBackend::copy_out(std::byte* host, const std::byte* device, std::size_
 Status CpuBackend::zero(std::byte* device, std::size_t bytes) {
   stream_zero(device, bytes, path_);
   return {};
+}
+
+Result<DeviceMemory> CpuBackend::memory() {
+  const std::scoped_lock lock(mutex_);
+  const auto free = static_cast<std::size_t>(std::count(used_.begin(), used_.end(), false));
+  return DeviceMemory{free * chunk_bytes_, used_.size() * chunk_bytes_};
 }
 
 Result<std::unique_ptr<DeviceBackend>> open_cpu_backend(UniqueFd pool, std::size_t chunk_bytes,

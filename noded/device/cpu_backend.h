@@ -33,9 +33,11 @@ class CpuBackend : public DeviceBackend {
   [[nodiscard]] Status copy_out(std::byte* host, const std::byte* device,
                                 std::size_t bytes) override;
   [[nodiscard]] Status zero(std::byte* device, std::size_t bytes) override;
+  // Of the pool; chunks mapped by other processes count as free.
+  [[nodiscard]] Result<DeviceMemory> memory() override;
 
  protected:
-  // One mapping call. A fake overrides it to fail on demand, so that the rollback is this class's.
+  // One mapping call. Tests override it to fail on demand, so that the rollback is this class's.
   [[nodiscard]] virtual Status map_run(AddressRange& range, const ChunkRun& run);
 
  private:

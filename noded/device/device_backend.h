@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // DeviceBackend: memory of a device group as equal chunks, mapped at addresses that never change.
 //
-// A segment reserves address space once (`reserve`) and has memory only while it is mapped.
-// Backends: cpu (a pre-faulted memfd chunk pool, remapped with MAP_FIXED), fake (faults on demand),
-// cuda later. Threads: any, but calls for one reservation must not overlap. All functions return
-// errors, never abort on what the operating system or a driver says.
+// A segment reserves address space once (`reserve`) and has memory only while it is mapped. Chunk
+// numbers are handed out by plexrld and are a claim on the device's capacity; what stands behind
+// one is the backend's affair:
+//   cpu   chunk i is part i of a pre-faulted memfd, shared by all engines, remapped with MAP_FIXED
+//   cuda  physical memory is created when chunk i is mapped and released when it is unmapped; it
+//         belongs to this process, so engines share capacity, never memory
+//   fake  (tests/fakes) host memory in virtual time, with faults on demand
+// So what a chunk holds when it is mapped is undefined: the caller fills or zeroes all of it.
+// Threads: any, but calls for one reservation must not overlap. All functions return errors, never
+// abort on what the operating system or a driver says. LOST: the device cannot be used by this
+// process any more; every later call says so too.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +35,17 @@ class Reservation {
   [[nodiscard]] virtual bool mapped() const noexcept = 0;
 };
 
+struct DeviceMemory {
+  std::uint64_t free_bytes = 0;
+  std::uint64_t total_bytes = 0;
+};
+
+// Destroying it ends the registration.
+class HostPin {
+ public:
+  virtual ~HostPin() = default;
+};
+
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -38,15 +56,28 @@ class DeviceBackend {
   // Maps chunks[i] at data() + i * chunk_bytes(); needs ceil(bytes / chunk_bytes) of them. All or
   // none.
   [[nodiscard]] virtual Status map(Reservation& where, std::span<const ChunkIndex> chunks) = 0;
-  // Touching the range afterwards is a fault. The chunks keep their contents until reused.
+  // Waits for work on the device first. Touching the range afterwards is a fault, and the memory is
+  // free for others. After an error the range may be mapped in part: unmap again or destroy it.
   [[nodiscard]] virtual Status unmap(Reservation& where) = 0;
-  // Host to device and back. `bytes` need not be a multiple of the chunk size. Blocks until done;
-  // any thread. Uses stream stores above the cache size.
+  // Host to device and back, within one mapped reservation (cuda refuses others with
+  // INVALID_ARGUMENT, cpu faults). `bytes` need not be a multiple of the chunk size. Blocks until
+  // done; any thread. What computes on the range must have been waited for.
   [[nodiscard]] virtual Status copy_in(std::byte* device, const std::byte* host,
                                        std::size_t bytes) = 0;
   [[nodiscard]] virtual Status copy_out(std::byte* host, const std::byte* device,
                                         std::size_t bytes) = 0;
+  // Device memory only.
   [[nodiscard]] virtual Status zero(std::byte* device, std::size_t bytes) = 0;
+
+  // As the device sees it: on cuda all processes that use it count.
+  [[nodiscard]] virtual Result<DeviceMemory> memory() = 0;
+  // Registers host memory with the device, so that copies run at the speed of the link. Register
+  // large ranges once, not per copy: it costs as much as a copy or more. The memory must stay
+  // mapped while the pin lives, and the pin must not outlive the backend. Copies from other memory
+  // work too, slower. cpu: nothing to do.
+  [[nodiscard]] virtual Result<std::unique_ptr<HostPin>> pin(std::span<std::byte> /*host*/) {
+    return std::make_unique<HostPin>();
+  }
 };
 
 // The cpu backend over a pool made by create_cpu_pool (in plexrld) and passed to the engine.

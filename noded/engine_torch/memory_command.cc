@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_torch/memory_command.h"
 
+#include "device/stream_copy.h"
 #include "wire/message.h"
 
 namespace plexrl::worker {
@@ -17,7 +18,7 @@ Status copy_to_host(ModelTable& table, const HeldSegment& segment, const wire::S
   const TimePoint start = system_clock().now();
   PLEXRL_ASSIGN(auto host, table.host().map(place.host, device::AddressRange::Access::kReadWrite));
   PLEXRL_TRY(table.device().copy_out(host.data(), segment.place->data(), bytes));
-  PLEXRL_TRY(table.device().zero(host.data() + bytes, host.bytes() - bytes));
+  device::stream_zero(host.data() + bytes, host.bytes() - bytes, device::best_copy_path());
   totals.bytes_out += bytes;
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};

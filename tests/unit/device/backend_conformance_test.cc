@@ -1,212 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every DeviceBackend must do; run on all that need no device.
+// The suite of every DeviceBackend on cpu, fake, and cuda over the stub driver; and what only one
+// of them promises.
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
+#include <tuple>
 #include <vector>
 
-#include "device/device_backend.h"
+#include "device/cpu_backend.h"
+#include "device/cuda_backend.h"
+#include "fakes/cuda_stub.h"
 #include "fakes/fake_backend.h"
+#include "gpu/device_suite.h"
 
 namespace plexrl::device {
 namespace {
 
 constexpr std::size_t kChunk = 64 * 1024;
-constexpr std::size_t kChunks = 8;
+constexpr std::size_t kCudaChunk = std::size_t{2} << 20;  // the stub's granularity, as a GPU's
 
 std::unique_ptr<DeviceBackend> make_cpu() {
-  auto pool = create_cpu_pool("test-device", kChunk, kChunks);
-  return open_cpu_backend(std::move(pool).value(), kChunk, kChunks).value();
+  auto pool = create_cpu_pool("test-device", kChunk, kSuiteChunks);
+  return open_cpu_backend(std::move(pool).value(), kChunk, kSuiteChunks).value();
 }
 
-std::unique_ptr<DeviceBackend> make_fake() { return FakeBackend::create(kChunk, kChunks).value(); }
+std::unique_ptr<DeviceBackend> make_fake() {
+  return FakeBackend::create(kChunk, kSuiteChunks).value();
+}
+
+std::unique_ptr<DeviceBackend> make_cuda() {
+  CudaOptions options;
+  options.library = PLEXRL_CUDA_STUB;
+  options.chunk_bytes = kCudaChunk;
+  options.chunk_count = kSuiteChunks;
+  return open_cuda_backend(options).value();
+}
 
 struct Kind {
   std::string name;
   std::function<std::unique_ptr<DeviceBackend>()> make;
 };
+const std::vector<Kind> kKinds = {{"cpu", make_cpu}, {"fake", make_fake}, {"cuda", make_cuda}};
 
-class BackendConformance : public ::testing::TestWithParam<Kind> {
+using Param = std::tuple<Kind, DeviceCase>;
+// The cpu backend faults where others refuse.
+std::vector<Param> params() {
+  std::vector<Param> out;
+  for (const Kind& kind : kKinds)
+    for (const DeviceCase& one : device_cases())
+      if (!one.refuses_unmapped || kind.name != "cpu") out.emplace_back(kind, one);
+  return out;
+}
+class BackendConformance : public ::testing::TestWithParam<Param> {
  protected:
-  std::unique_ptr<Reservation> reserved(std::size_t bytes) {
-    return backend_->reserve(bytes).value();
+  CudaStub stub_{PLEXRL_CUDA_STUB};
+};
+
+TEST_P(BackendConformance, Case) {
+  const auto& [kind, one] = GetParam();
+  stub_.reset();
+  {
+    const auto backend = kind.make();
+    check::Checker check;
+    one.run(*backend, check);
+    for (const std::string& failure : check.failures()) ADD_FAILURE() << failure;
   }
+  EXPECT_TRUE(stub_.clean()) << stub_.calls();
+}
+
+std::string case_name(const ::testing::TestParamInfo<Param>& info) {
+  return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name;
+}
+INSTANTIATE_TEST_SUITE_P(All, BackendConformance, ::testing::ValuesIn(params()), case_name);
+
+class BackendDeathTest : public ::testing::TestWithParam<Kind> {
+ protected:
   std::unique_ptr<DeviceBackend> backend_ = GetParam().make();
 };
 
-TEST_P(BackendConformance, TellsItsGeometry) {
-  EXPECT_EQ(backend_->chunk_bytes(), kChunk);
-  EXPECT_EQ(backend_->chunk_count(), kChunks);
-}
-
-TEST_P(BackendConformance, AReservationHasNoMemory) {
-  const auto place = reserved(kChunk + 1);
-  EXPECT_NE(place->data(), nullptr);
-  EXPECT_EQ(place->bytes(), kChunk + 1);
-  EXPECT_FALSE(place->mapped());
-}
-
-TEST_P(BackendConformance, MoreThanTheDeviceHasIsRefused) {
-  EXPECT_EQ(backend_->reserve(kChunk * kChunks + 1).error().code(), Code::NO_CAPACITY);
-  EXPECT_EQ(backend_->reserve(0).error().code(), Code::NO_CAPACITY);
-}
-
-TEST_P(BackendConformance, TheAddressNeverChanges) {
-  const auto place = reserved(2 * kChunk);
-  std::byte* const address = place->data();
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{0, 1}).ok());
-  EXPECT_EQ(place->data(), address);
-  ASSERT_TRUE(backend_->unmap(*place).ok());
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{7, 3}).ok());
-  EXPECT_EQ(place->data(), address);
-}
-
-TEST_P(BackendConformance, ChunksKeepTheirContentsAndOrder) {
-  const auto place = reserved(2 * kChunk);
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{5, 2}).ok());
-  std::memset(place->data(), 0x11, kChunk);
-  std::memset(place->data() + kChunk, 0x22, kChunk);
-  ASSERT_TRUE(backend_->unmap(*place).ok());
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{2, 5}).ok());
-  EXPECT_EQ(place->data()[0], std::byte{0x22});
-  EXPECT_EQ(place->data()[2 * kChunk - 1], std::byte{0x11});
-}
-
-TEST_P(BackendConformance, AnotherReservationSeesTheSameChunk) {
-  const auto first = reserved(kChunk);
-  const auto second = reserved(kChunk);
-  ASSERT_TRUE(backend_->map(*first, std::vector<ChunkIndex>{4}).ok());
-  std::memset(first->data(), 0x5a, kChunk);
-  ASSERT_TRUE(backend_->unmap(*first).ok());
-  ASSERT_TRUE(backend_->map(*second, std::vector<ChunkIndex>{4}).ok());
-  EXPECT_EQ(second->data()[kChunk - 1], std::byte{0x5a});
-}
-
-TEST_P(BackendConformance, AChunkIsMappedOnceAtATime) {
-  const auto first = reserved(kChunk);
-  const auto second = reserved(2 * kChunk);
-  ASSERT_TRUE(backend_->map(*first, std::vector<ChunkIndex>{4}).ok());
-  EXPECT_EQ(backend_->map(*second, std::vector<ChunkIndex>{3, 4}).code(), Code::INVALID_ARGUMENT);
-  EXPECT_FALSE(second->mapped());
-  EXPECT_EQ(backend_->map(*second, std::vector<ChunkIndex>{2, 2}).code(), Code::INVALID_ARGUMENT);
-  EXPECT_TRUE(backend_->map(*second, std::vector<ChunkIndex>{3, 2}).ok());
-}
-
-TEST_P(BackendConformance, DestroyingAReservationFreesItsChunks) {
-  auto first = reserved(kChunk);
-  ASSERT_TRUE(backend_->map(*first, std::vector<ChunkIndex>{4}).ok());
-  first.reset();
-  const auto second = reserved(kChunk);
-  EXPECT_TRUE(backend_->map(*second, std::vector<ChunkIndex>{4}).ok());
-}
-
-TEST_P(BackendConformance, WrongMapCallsChangeNothing) {
-  const auto place = reserved(2 * kChunk);
-  EXPECT_EQ(backend_->map(*place, std::vector<ChunkIndex>{1}).code(), Code::INVALID_ARGUMENT);
-  EXPECT_EQ(backend_->map(*place, std::vector<ChunkIndex>{1, 2, 3}).code(), Code::INVALID_ARGUMENT);
-  EXPECT_EQ(backend_->map(*place, std::vector<ChunkIndex>{1, kChunks}).code(),
-            Code::INVALID_ARGUMENT);
-  EXPECT_EQ(backend_->unmap(*place).code(), Code::INVALID_ARGUMENT);
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{1, 2}).ok());
-  EXPECT_EQ(backend_->map(*place, std::vector<ChunkIndex>{3, 4}).code(), Code::INVALID_ARGUMENT);
-  EXPECT_TRUE(place->mapped());
-}
-
-TEST_P(BackendConformance, CopiesInAndOutAnyLength) {
-  const auto place = reserved(3 * kChunk);
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{6, 0, 1}).ok());
-  std::vector<std::byte> in(2 * kChunk + 13);
-  for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::byte>(i * 7 + i / 251);
-  ASSERT_TRUE(backend_->copy_in(place->data() + 3, in.data(), in.size()).ok());
-  std::vector<std::byte> out(in.size());
-  ASSERT_TRUE(backend_->copy_out(out.data(), place->data() + 3, out.size()).ok());
-  EXPECT_EQ(in, out);
-}
-
-TEST_P(BackendConformance, ZeroClearsExactlyTheRange) {
-  const auto place = reserved(kChunk);
-  ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{6}).ok());
-  std::memset(place->data(), 0x33, kChunk);
-  ASSERT_TRUE(backend_->zero(place->data() + 1, 100).ok());
-  EXPECT_EQ(place->data()[0], std::byte{0x33});
-  EXPECT_EQ(place->data()[1], std::byte{0});
-  EXPECT_EQ(place->data()[100], std::byte{0});
-  EXPECT_EQ(place->data()[101], std::byte{0x33});
-}
-
-TEST_P(BackendConformance, ReservationsMayBeUsedFromSeveralThreads) {
-  std::vector<std::thread> threads;
-  std::atomic<int> failures{0};
-  for (ChunkIndex t = 0; t < 4; ++t)
-    threads.emplace_back([&, t] {
-      const auto place = reserved(2 * kChunk);
-      for (int i = 0; i < 50; ++i) {
-        failures += !backend_->map(*place, std::vector<ChunkIndex>{2 * t, 2 * t + 1}).ok();
-        std::memset(place->data(), static_cast<int>(t), 2 * kChunk);
-        failures += !backend_->unmap(*place).ok();
-      }
-    });
-  for (auto& thread : threads) thread.join();
-  EXPECT_EQ(failures, 0);
-}
-
-using BackendConformanceDeathTest = BackendConformance;
-
-TEST_P(BackendConformanceDeathTest, UseWithoutMemoryFaults) {
-  const auto place = reserved(kChunk);
+TEST_P(BackendDeathTest, UseWithoutMemoryFaults) {
+  const auto place = backend_->reserve(1).value();
   EXPECT_DEATH({ place->data()[0] = std::byte{1}; }, "");
 }
 
-TEST_P(BackendConformanceDeathTest, UseAfterUnmapFaults) {
-  const auto place = reserved(kChunk);
+TEST_P(BackendDeathTest, UseAfterUnmapFaults) {
+  const auto place = backend_->reserve(1).value();
   ASSERT_TRUE(backend_->map(*place, std::vector<ChunkIndex>{0}).ok());
   place->data()[0] = std::byte{1};
   ASSERT_TRUE(backend_->unmap(*place).ok());
   EXPECT_DEATH({ place->data()[0] = std::byte{2}; }, "");
 }
 
-const std::vector<Kind> kKinds = {{"cpu", make_cpu}, {"fake", make_fake}};
-std::string kind_name(const ::testing::TestParamInfo<Kind>& info) { return info.param.name; }
-INSTANTIATE_TEST_SUITE_P(All, BackendConformance, ::testing::ValuesIn(kKinds), kind_name);
-INSTANTIATE_TEST_SUITE_P(All, BackendConformanceDeathTest, ::testing::ValuesIn(kKinds), kind_name);
+INSTANTIATE_TEST_SUITE_P(All, BackendDeathTest, ::testing::ValuesIn(kKinds),
+                         [](const auto& one) { return one.param.name; });
 
-TEST(FakeBackend, AFailedMapRollsBackToNothing) {
-  auto backend = FakeBackend::create(kChunk, kChunks).value();
-  const auto place = backend->reserve(3 * kChunk).value();
-  backend->faults().map_run = 2;  // the second of two runs
-  EXPECT_EQ(backend->map(*place, std::vector<ChunkIndex>{1, 2, 5}).code(), Code::IO);
-  EXPECT_FALSE(place->mapped());
-  EXPECT_TRUE(backend->map(*place, std::vector<ChunkIndex>{1, 2, 5}).ok());
+// ---- cpu
+// -----------------------------------------------------------------------------------------
+
+TEST(CpuBackend, ChunksKeepTheirContentsAndOrder) {
+  const auto backend = make_cpu();
+  const auto place = backend->reserve(2 * kChunk).value();
+  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{5, 2}).ok());
+  std::memset(place->data(), 0x11, kChunk);
+  std::memset(place->data() + kChunk, 0x22, kChunk);
+  ASSERT_TRUE(backend->unmap(*place).ok());
+  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{2, 5}).ok());
+  EXPECT_EQ(place->data()[0], std::byte{0x22});
+  EXPECT_EQ(place->data()[2 * kChunk - 1], std::byte{0x11});
 }
 
-TEST(FakeBackendDeathTest, AfterARollbackTheFirstRunIsGoneToo) {
-  auto backend = FakeBackend::create(kChunk, kChunks).value();
-  const auto place = backend->reserve(2 * kChunk).value();
-  backend->faults().map_run = 2;
-  ASSERT_FALSE(backend->map(*place, std::vector<ChunkIndex>{1, 5}).ok());
+TEST(CpuBackend, AnotherReservationSeesTheSameChunk) {
+  const auto backend = make_cpu();
+  const auto first = backend->reserve(kChunk).value();
+  const auto second = backend->reserve(kChunk).value();
+  ASSERT_TRUE(backend->map(*first, std::vector<ChunkIndex>{4}).ok());
+  std::memset(first->data(), 0x5a, kChunk);
+  ASSERT_TRUE(backend->unmap(*first).ok());
+  ASSERT_TRUE(backend->map(*second, std::vector<ChunkIndex>{4}).ok());
+  EXPECT_EQ(second->data()[kChunk - 1], std::byte{0x5a});
+}
+
+// A CpuBackend whose mapping calls fail on demand.
+class FailingCpuBackend final : public CpuBackend {
+ public:
+  FailingCpuBackend() : CpuBackend(create_cpu_pool("t", kChunk, 8).value(), kChunk, 8) {}
+  int fail_run = 0;
+
+ protected:
+  Status map_run(AddressRange& range, const ChunkRun& run) override {
+    if (fail_run != 0 && --fail_run == 0) return error(Code::IO, "fault on demand");
+    return CpuBackend::map_run(range, run);
+  }
+};
+
+TEST(CpuBackend, AFailedMapRollsBackToNothing) {
+  FailingCpuBackend backend;
+  const auto place = backend.reserve(3 * kChunk).value();
+  backend.fail_run = 2;  // the second of two runs
+  EXPECT_EQ(backend.map(*place, std::vector<ChunkIndex>{1, 2, 5}).code(), Code::IO);
+  EXPECT_FALSE(place->mapped());
+  EXPECT_TRUE(backend.map(*place, std::vector<ChunkIndex>{1, 2, 5}).ok());
+}
+
+TEST(CpuBackendDeathTest, AfterARollbackTheFirstRunIsGoneToo) {
+  FailingCpuBackend backend;
+  const auto place = backend.reserve(2 * kChunk).value();
+  backend.fail_run = 2;
+  ASSERT_FALSE(backend.map(*place, std::vector<ChunkIndex>{1, 5}).ok());
   EXPECT_DEATH({ place->data()[0] = std::byte{1}; }, "");
 }
 
+// ---- fake
+// ----------------------------------------------------------------------------------------
+
+TEST(FakeBackend, MemoryJustMappedIsGarbage) {
+  const auto backend = FakeBackend::create(kChunk, 8).value();
+  const auto place = backend->reserve(kChunk).value();
+  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{4}).ok());
+  ASSERT_TRUE(backend->zero(place->data(), kChunk).ok());
+  ASSERT_TRUE(backend->unmap(*place).ok());
+  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{4}).ok());
+  EXPECT_EQ(place->data()[17], FakeBackend::kGarbage);
+}
+
+TEST(FakeBackend, CallsCostVirtualTimeOnly) {
+  const auto backend = FakeBackend::create(kChunk, 8).value();
+  backend->costs() = {Duration{1000}, Duration{500}, 1'000'000'000, 2'000'000'000};
+  const auto place = backend->reserve(2 * kChunk).value();
+  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{4, 5}).ok());
+  EXPECT_EQ(backend->spent().ns, 2000);
+  std::vector<std::byte> host(kChunk);
+  ASSERT_TRUE(backend->copy_in(place->data(), host.data(), kChunk).ok());
+  EXPECT_EQ(backend->spent().ns, 2000 + 65536);
+  ASSERT_TRUE(backend->zero(place->data(), kChunk).ok());
+  ASSERT_TRUE(backend->unmap(*place).ok());
+  EXPECT_EQ(backend->spent().ns, 2000 + 65536 + 32768 + 1000);
+}
+
 TEST(FakeBackend, EveryCallFailsOnDemandAndOnlyOnce) {
-  auto backend = FakeBackend::create(kChunk, kChunks).value();
+  const auto backend = FakeBackend::create(kChunk, 8).value();
   backend->faults().reserve = 1;
   EXPECT_EQ(backend->reserve(kChunk).error().code(), Code::IO);
-  const auto place = backend->reserve(kChunk).value();
-  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{0}).ok());
+  const auto place = backend->reserve(3 * kChunk).value();
+  const std::vector<ChunkIndex> chunks = {0, 1, 2};
+  for (int chunk = 1; chunk <= 3; ++chunk) {
+    backend->faults().map = chunk;
+    EXPECT_FALSE(backend->map(*place, chunks).ok());
+    EXPECT_FALSE(place->mapped());
+  }
+  ASSERT_TRUE(backend->map(*place, chunks).ok());
   std::byte host{};
   backend->faults().copy_in = backend->faults().copy_out = backend->faults().zero = 1;
   EXPECT_FALSE(backend->copy_in(place->data(), &host, 1).ok());
   EXPECT_FALSE(backend->copy_out(&host, place->data(), 1).ok());
   EXPECT_FALSE(backend->zero(place->data(), 1).ok());
   EXPECT_TRUE(backend->copy_in(place->data(), &host, 1).ok());
+  backend->faults().pin = 1;
+  EXPECT_FALSE(backend->pin({&host, 1}).has_value());
   backend->faults().unmap = 1;
   EXPECT_FALSE(backend->unmap(*place).ok());
   EXPECT_TRUE(place->mapped());
   EXPECT_TRUE(backend->unmap(*place).ok());
+}
+
+TEST(FakeBackend, ALostDeviceStaysLost) {
+  const auto backend = FakeBackend::create(kChunk, 8).value();
+  const auto place = backend->reserve(kChunk).value();
+  ASSERT_TRUE(backend->map(*place, std::vector<ChunkIndex>{0}).ok());
+  backend->lose();
+  std::byte host{};
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(backend->copy_in(place->data(), &host, 1).code(), Code::LOST);
+    EXPECT_EQ(backend->unmap(*place).code(), Code::LOST);
+    EXPECT_EQ(backend->memory().error().code(), Code::LOST);
+    EXPECT_EQ(backend->reserve(1).error().code(), Code::LOST);
+  }
 }
 
 }  // namespace

@@ -203,6 +203,7 @@ void ServerHarness::fill_host(std::byte value) {
 
 void ServerHarness::fill_pools(std::byte value) {
   fill(device_pool_.get(), kChunk * kDeviceChunks, value);
+  backend_->set_garbage(value);
   fill_host(value);
 }
 
