@@ -60,7 +60,8 @@ Result<bool> Recovery::needs_replay(const Model& model, std::uint64_t seq, Op* o
   PLEXRL_ASSIGN(const OpOutcome outcome, parts_.log.result(model.id, seq));
   if (!outcome.status.ok()) return false;
   auto logged = parts_.log.read(model.id, seq);
-  if (!logged) return error(Code::LOST, "training op %llu is not in the log any more", number(seq));
+  // The log is cut behind a commit only, so there was one, and its memory is gone.
+  if (!logged) return error(Code::LOST, "it was in memory that ended with plexrld and its engines");
   if (!logged->has_effect()) return false;
   if (needs_client_fd(*logged))
     return error(Code::LOST, "training op %llu loaded a client's file, which cannot be read again",
@@ -199,23 +200,34 @@ void Recovery::replayed(ModelId id, const Status& status) {
   feed_waiting(id);
 }
 
+// What the client is told: what is gone, why, and where it can go on.
+Status Recovery::loss_of(const Model& model, const Status& why) const {
+  const state::Manifest* const manifest = parts_.state.manifest(model.id);
+  if (manifest == nullptr || manifest->position.applied_seq == 0)
+    return error(Code::LOST,
+                 "the state of model '%s' is gone: %s; it starts from its base again: load a "
+                 "checkpoint",
+                 model.name.c_str(), why.text().c_str());
+  return error(Code::LOST,
+               "the state of model '%s' after step %llu is gone: %s; it goes on from there: load a "
+               "checkpoint or repeat those steps",
+               model.name.c_str(), number(manifest->position.step), why.text().c_str());
+}
+
 // The manifest's state stays; what came after it is gone and the client has to know.
 void Recovery::lose(Model& model, const Status& why) {
-  PLEXRL_LOG(kError, "model %llu of tenant %llu: state lost: %s", number(model.id.value),
-             number(model.tenant.value), why.to_string().c_str());
-  if (const state::Manifest* manifest = parts_.state.manifest(model.id)) {
-    model.latest_version = manifest->position.version;
-  } else {
-    model.latest_version = 0;
-  }
+  const Status loss = loss_of(model, why);
+  PLEXRL_LOG(kError, "model %llu of tenant %llu: %s", number(model.id.value),
+             number(model.tenant.value), loss.text().c_str());
+  const state::Manifest* const manifest = parts_.state.manifest(model.id);
+  model.latest_version = manifest != nullptr ? manifest->position.version : 0;
   // Clients that wait are told by their ops; otherwise the next call is.
   model.lost = parts_.ops.of_model(model.id).empty();
   Status stored = parts_.log.committed(model.id, parts_.log.last_result(model.id));
   if (stored.ok()) stored = parts_.models.save(model);
   if (!stored.ok()) PLEXRL_LOG(kError, "%s", stored.to_string().c_str());
   const ModelId id = model.id;
-  parts_.service.drop_ops(id,
-                          error(Code::LOST, "the model's state is lost: %s", why.text().c_str()));
+  parts_.service.drop_ops(id, loss);
   feed_waiting(id);
 }
 

@@ -47,6 +47,7 @@ class Recovery {
   [[nodiscard]] bool applied(const Op& op) const;
   void end_applied(ModelId model);
   void give_up(ModelId model);
+  [[nodiscard]] Status loss_of(const Model& model, const Status& why) const;
   void lose(Model& model, const Status& why);
   void feed_waiting(ModelId model);
 
