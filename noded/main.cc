@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "api/request_router.h"
 #include "api/server.h"
@@ -23,6 +24,7 @@
 #include "engine/engine_process.h"
 #include "engine/fake_engine.h"
 #include "engine/process_engine.h"
+#include "engine/stray_engines.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
 #include "store/state_store.h"
@@ -217,7 +219,10 @@ Status Daemon::open_runtime() {
       create_pools,
       [](const engine::EngineSpec& spec) { return ::access(spec.socket_path.c_str(), F_OK) == 0; },
       runtime::random_token,
-      [this](TimePoint when) { tick_.arm(when); }};
+      [this](TimePoint when) { tick_.arm(when); },
+      [this](const std::set<EngineId>& known) {
+        engine::end_stray_engines(options_.run_dir + "/engines", known);
+      }};
   PLEXRL_ASSIGN(node_, runtime::NodeRuntime::create(site_, std::move(options), std::move(seams)));
   return {};
 }

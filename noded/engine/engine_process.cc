@@ -16,8 +16,6 @@
 namespace plexrl::engine {
 namespace {
 
-constexpr int kListenerFd = 3;
-
 std::string own_directory() {
   std::array<char, PATH_MAX> path{};
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size());
@@ -80,11 +78,11 @@ class SpawnSettings {
     if (rc == 0)
       rc = ::posix_spawnattr_setflags(
           &attributes_, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    if (rc == 0) rc = ::posix_spawn_file_actions_adddup2(&actions_, listener, kListenerFd);
+    if (rc == 0) rc = ::posix_spawn_file_actions_adddup2(&actions_, listener, kEngineListenerFd);
     if (rc == 0)
       rc = ::posix_spawn_file_actions_addopen(&actions_, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     if (rc == 0) rc = ::posix_spawn_file_actions_adddup2(&actions_, STDERR_FILENO, STDOUT_FILENO);
-    if (rc == 0) rc = ::posix_spawn_file_actions_addclosefrom_np(&actions_, kListenerFd + 1);
+    if (rc == 0) rc = ::posix_spawn_file_actions_addclosefrom_np(&actions_, kEngineListenerFd + 1);
     return rc;
   }
 
@@ -163,12 +161,22 @@ pid_t recorded_engine(const EngineSpec& spec) {
   pid_t pid = 0;
   std::from_chars(text->data(), text->data() + text->size(), pid);
   if (pid <= 1) return 0;
-  // Another process may have got the number since: its arguments must begin as ours do.
+  // Another process may have got the number since.
+  return is_engine(pid, spec.id) ? pid : 0;
+}
+
+bool is_engine(pid_t pid, EngineId id) {
   const auto arguments = read_small("/proc/" + std::to_string(pid) + "/cmdline");
   std::string expected;
   for (const char* word : {"plexrl-engine", "--id"}) (expected += word).push_back('\0');
-  (expected += std::to_string(spec.id.value)).push_back('\0');
-  return arguments && arguments->starts_with(expected) ? pid : 0;
+  (expected += std::to_string(id.value)).push_back('\0');
+  return arguments && arguments->starts_with(expected);
+}
+
+bool is_stopped(pid_t pid) {
+  const auto text = read_small("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = text ? text->rfind(')') : std::string::npos;  // it may hold anything
+  return name_end != std::string::npos && text->substr(name_end + 1).starts_with(" T");
 }
 
 }  // namespace plexrl::engine

@@ -27,6 +27,14 @@ namespace plexrl::engine {
 [[nodiscard]] Result<pid_t> spawn_engine(const std::string& program, const EngineSpec& spec,
                                          int listener);
 
+// The descriptor at which an engine finds its listening socket.
+inline constexpr int kEngineListenerFd = 3;
+
+// The process has the arguments of the engine with that number.
+[[nodiscard]] bool is_engine(pid_t pid, EngineId id);
+// The process stands still by SIGSTOP (state T).
+[[nodiscard]] bool is_stopped(pid_t pid);
+
 // The pid that spawn_engine wrote, if it still is an engine with this number; else 0.
 [[nodiscard]] pid_t recorded_engine(const EngineSpec& spec);
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <optional>
@@ -21,6 +22,9 @@ namespace plexrl::engine {
 namespace {
 
 using Number = unsigned long long;
+
+// Looks at an engine that has not said hello, within its time; at the usual time one in 5 s.
+constexpr int kLooks = 24;
 
 std::string ended(const loop::ExitStatus& status) {
   if (status.signal) return "killed by signal " + std::to_string(*status.signal);
@@ -60,6 +64,7 @@ class ProcessEngine final : public Engine {
   [[nodiscard]] Status spawn();
   [[nodiscard]] Status watch(pid_t pid);
   [[nodiscard]] Status open_channel(UniqueFd socket);
+  void look_at_start();
   void remove_files();
 
   void on_socket(std::uint32_t events);
@@ -88,7 +93,9 @@ class ProcessEngine final : public Engine {
   std::optional<wire::Channel> channel_;
   loop::IoWatch socket_watch_;
   loop::ProcessWatch process_;
-  loop::Timer timer_;  // hello, or the grace of stop()
+  loop::Timer timer_;  // a look at the start, or the grace of stop()
+  TimePoint hello_due_;
+  bool was_stopped_ = false;  // at the last look
   std::map<std::uint64_t, ReplyHandler> calls_;
   std::uint64_t next_id_ = 1;
   // Posted callbacks hold a weak reference: the engine may be destroyed before they run.
@@ -114,10 +121,11 @@ void ProcessEngine::start() {
 }
 
 Status ProcessEngine::attach_or_spawn() {
-  PLEXRL_ASSIGN(timer_, loop_.make_timer([this] {
-    end(error(Code::ENGINE_DOWN, "the engine sent no hello in time"));
-  }));
-  timer_.arm(system_clock().now() + hello_timeout_);
+  PLEXRL_ASSIGN(timer_, loop_.make_timer([this] { look_at_start(); }));
+  const TimePoint now = system_clock().now();
+  hello_due_ = now + hello_timeout_;
+  was_stopped_ = false;
+  timer_.arm(now + Duration{hello_timeout_.ns / kLooks});
   // Connecting needs no partner that is awake: the kernel queues us. No deadline is needed.
   auto socket = wire::connect_unix(spec_.socket_path, system_clock().now());
   if (!socket) return spawn();
@@ -146,6 +154,17 @@ Status ProcessEngine::watch(pid_t pid) {
   }));
   pid_ = pid;
   return {};
+}
+
+// An engine may take long to load or to end a move. One that stands still will never get there.
+void ProcessEngine::look_at_start() {
+  const TimePoint now = system_clock().now();
+  if (now >= hello_due_) return end(error(Code::ENGINE_DOWN, "the engine sent no hello in time"));
+  const bool stopped = pid_ != 0 && is_stopped(pid_);
+  if (stopped && was_stopped_)
+    return end(error(Code::ENGINE_DOWN, "the engine stands still (state T) and sent no hello"));
+  was_stopped_ = stopped;
+  timer_.arm(std::min(hello_due_, now + Duration{hello_timeout_.ns / kLooks}));
 }
 
 Status ProcessEngine::open_channel(UniqueFd socket) {
@@ -190,13 +209,14 @@ Status ProcessEngine::serve(wire::Frame frame) {
 Status ProcessEngine::on_hello(const wire::EngineMessageT& message, std::vector<UniqueFd> fds) {
   const wire::EngineHelloT* const hello = message.body.AsEngineHello();
   if (hello == nullptr) return error(Code::PROTOCOL, "the engine did not begin with a hello");
+  // First, so that a wrong one is ended too: it came by the socket that only our engines have.
+  if (pid_ == 0) PLEXRL_TRY(watch(hello->pid));
   if (hello->protocol != wire::kProtocolVersion || hello->engine != spec_.id.value ||
       hello->base != spec_.base_name || hello->mode != spec_.mode)
     return error(Code::PROTOCOL, "the engine at %s is another one (id %llu, base '%s')",
                  spec_.socket_path.c_str(), static_cast<Number>(hello->engine),
                  hello->base.c_str());
   timer_.disarm();
-  if (pid_ == 0) PLEXRL_TRY(watch(hello->pid));
   state_ = State::kUp;
   listener_.on_engine_up(spec_.id, *hello, std::move(fds));
   return {};

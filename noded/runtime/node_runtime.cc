@@ -142,6 +142,7 @@ NodeRuntime::~NodeRuntime() = default;
 Status NodeRuntime::start(std::function<void(const Status&)> ready) {
   ready_ = std::move(ready);
   PLEXRL_TRY(load());
+  end_stray_engines();
   settle_by_ = seams_.clock.now() + kSettleWait;
   start_engines(true);
   if (engines_.pending() == 0) {
@@ -174,6 +175,15 @@ Status NodeRuntime::next_generation() {
   const auto boot = seams_.store.get(kNodeTable, kBootRow, 0);
   rebooted_ = boot.has_value() && *boot != options_.boot_id;
   return seams_.store.put(kNodeTable, kBootRow, 0, options_.boot_id);
+}
+
+// Nobody would connect to an engine whose row is gone; its memory is needed now, and its number may
+// be given again.
+void NodeRuntime::end_stray_engines() {
+  if (!seams_.end_stray_engines) return;
+  std::set<EngineId> known;
+  for (const auto& [id, row] : models_.engines()) known.insert(id);
+  seams_.end_stray_engines(known);
 }
 
 // Survivors first: what they hold decides which pools all others get.

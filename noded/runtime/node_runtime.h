@@ -37,6 +37,8 @@ struct NodeSeams {
   std::function<bool(const engine::EngineSpec&)> may_run;
   TenantTable::TokenSource tokens;
   std::function<void(TimePoint)> alarm;  // call tick() then
+  // Ends engines of an earlier plexrld that are none of these; may be empty.
+  std::function<void(const std::set<EngineId>&)> end_stray_engines{};
 };
 
 class NodeRuntime final : public EngineWatcher {
@@ -96,6 +98,7 @@ class NodeRuntime final : public EngineWatcher {
               NodeSeams seams);
   [[nodiscard]] Status load();
   [[nodiscard]] Status next_generation();
+  void end_stray_engines();
   void start_engines(bool survivors);
   void settle();
   [[nodiscard]] Status try_settle();

@@ -53,7 +53,7 @@ sample() { env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/sample_once.py" "$build
   start_daemon
   if wait "$trainer"; then return 1; fi
   cat "$node/60.out"
-  grep '^plexrl: LOST: .*state' "$node/60.out"
+  grep "^plexrl: LOST: .*the state of model '.*' is gone: it was in memory that ended with plexrld and its engines; it starts from its base again: load a checkpoint" "$node/60.out"
 }
 
 @test "an engine that stands still is ended, and the job reaches the same state" {
@@ -67,6 +67,27 @@ sample() { env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/sample_once.py" "$build
   wait "$trainer"
   same_as_reference 20
   grep 'engine .* ended: it did not' "$node/log"
+}
+
+@test "an engine whose job is gone is ended when plexrld starts again; a pid file is not believed" {
+  make_node
+  start_daemon
+  local pairs other stray
+  mapfile -t pairs < <(open_job 25 lora)
+  sample
+  stray=$(engine)
+  kill -9 "$daemon"
+  wait "$daemon" || true
+  rm -rf "$node"/state/* # what plexrld knew
+  sleep 1000 3>&- &
+  other=$!
+  echo "$other" >"$node/run/engines/99.sock.pid"
+  start_daemon
+  if readlink "/proc/$stray/exe"; then return 1; fi # a zombie has none
+  kill -0 "$other"
+  [ -z "$(ls "$node/run/engines")" ]
+  mapfile -t pairs < <(open_job 26 lora)
+  sample
 }
 
 @test "a full disk: training waits, sampling goes on, and both end well when there is room" {

@@ -15,6 +15,7 @@
 
 #include "engine/engine_conformance.h"
 #include "engine/engine_process.h"
+#include "engine/stray_engines.h"
 #include "wire/unix_socket.h"
 
 namespace plexrl::engine {
@@ -170,6 +171,116 @@ TEST_F(ProcessEngineTest, DestroyingItLeavesNoProcess) {
     pid = f.engine().pid();
   }
   EXPECT_NE(::kill(pid, 0), 0);
+}
+
+TEST_F(ProcessEngineTest, WhatIsEndedBeforeItsHelloGoesAtOnce) {
+  const EngineKind kind = process_kind();
+  EngineFixture f(kind);
+  f.engine().start();
+  const int pid = f.engine().pid();
+  ASSERT_NE(pid, 0);
+  f.engine().stop(Duration{60 * kSecond.ns});
+  EXPECT_TRUE(f.wait_until([&] { return f.engine().pid() == 0; }));
+  EXPECT_NE(::kill(pid, 0), 0);
+  EXPECT_FALSE(f.hello.has_value());
+}
+
+// Long before the time for the hello is over, which is meant for loading and for moves.
+TEST_F(ProcessEngineTest, AnEngineThatStandsStillBeforeItsHelloIsEnded) {
+  const EngineKind kind = broken_kind([](EngineSpec&) {});
+  EngineFixture f(kind);
+  f.start();
+  const TimePoint start = system_clock().now();
+  ::kill(f.engine().pid(), SIGSTOP);
+  f.engine().detach();
+  f.recreate();
+  f.engine().start();
+  ASSERT_TRUE(f.wait_until([&] { return !f.downs.empty(); }));
+  EXPECT_NE(f.downs[0].text().find("stands still"), std::string::npos) << f.downs[0].to_string();
+  EXPECT_LT((system_clock().now() - start).ns, 15 * kSecond.ns);  // of the 20 s
+  f.downs.clear();
+  f.start();
+}
+
+// ---- engines that nobody knows any more
+
+class StrayEngines : public ProcessEngineTest {
+ protected:
+  void SetUp() override {
+    ProcessEngineTest::SetUp();
+    if (IsSkipped()) return;
+    stray_ = std::make_unique<EngineFixture>(kind_);
+    stray_->start();
+    socket_ = stray_->engine().spec().socket_path;
+    pid_ = stray_->engine().pid();
+  }
+  [[nodiscard]] static std::string folder_of(EngineFixture& f) {
+    return std::filesystem::path(f.engine().spec().socket_path).parent_path();
+  }
+  [[nodiscard]] std::string folder() { return folder_of(*stray_); }
+  // Waits: a process that was killed is our child and stays until it is waited for.
+  [[nodiscard]] static bool ended(int pid) { return ::waitpid(pid, nullptr, WNOHANG) == pid; }
+
+  const EngineKind kind_ = process_kind();
+  std::unique_ptr<EngineFixture> stray_;
+  std::string socket_;
+  int pid_ = 0;
+};
+
+TEST_F(StrayEngines, OneWithoutARowIsEndedWithItsFiles) {
+  stray_->engine().detach();
+  end_stray_engines(folder(), {EngineId{16}});
+  EXPECT_TRUE(ended(pid_));
+  EXPECT_FALSE(std::filesystem::exists(socket_));
+  EXPECT_FALSE(std::filesystem::exists(socket_ + ".pid"));
+}
+
+TEST_F(StrayEngines, OneWithARowLivesOn) {
+  stray_->engine().detach();
+  end_stray_engines(folder(), {EngineId{17}});
+  stray_->recreate();
+  stray_->start();
+  EXPECT_EQ(stray_->engine().pid(), pid_);
+}
+
+TEST_F(StrayEngines, OneWithoutFilesIsFoundToo) {
+  stray_->engine().detach();
+  std::filesystem::remove(socket_);
+  std::filesystem::remove(socket_ + ".pid");
+  end_stray_engines(folder(), {});
+  EXPECT_TRUE(ended(pid_));
+}
+
+TEST_F(StrayEngines, OneOfAnotherRunDirectoryIsNotTouched) {
+  EngineFixture other(kind_);
+  other.start();
+  stray_->engine().detach();
+  // A stale pid file that names the other one, which has the same number.
+  std::ofstream(socket_ + ".pid") << other.engine().pid() << "\n";
+  end_stray_engines(folder(), {});
+  EXPECT_TRUE(ended(pid_));
+  EXPECT_TRUE(other.ask(wire::EnginePingT()).has_value());
+  end_stray_engines(folder() + "/missing", {});
+  EXPECT_TRUE(other.ask(wire::EnginePingT()).has_value());
+}
+
+TEST_F(StrayEngines, AStandingOneIsEnded) {
+  stray_->engine().detach();
+  ::kill(pid_, SIGSTOP);
+  end_stray_engines(folder(), {});
+  EXPECT_TRUE(ended(pid_));
+}
+
+TEST_F(StrayEngines, OnlyFilesOfEnginesAreRemoved) {
+  for (const char* name : {"/5.sock", "/5.sock.pid", "/note", "/x.sock", "/5.sock.pid.pid"})
+    std::ofstream(folder() + name) << "1";
+  end_stray_engines(folder(), {EngineId{17}});
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/5.sock"));
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/5.sock.pid"));
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/note"));
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/x.sock"));
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/5.sock.pid.pid"));
+  EXPECT_TRUE(stray_->ask(wire::EnginePingT()).has_value());
 }
 
 TEST_F(ProcessEngineTest, TheEnvironmentIsClean) {
