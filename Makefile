@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin front: installs what is missing, bootstraps, configures out of tree in build/ and goes on there.
-#   make  deps  check  check-interop  demo  bench  soak  lint  sanitize  install  clean
+#   make  deps  check  check-interop  demo  bench  soak  gpu-check  lint  sanitize  install  clean
 # CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2; LINT_FLAGS=--fast leaves clang-tidy out.
 BUILD ?= build
 JOBS ?= 2
@@ -8,7 +8,7 @@ CONFIGURE_FLAGS ?=
 LINT_FLAGS ?=
 SHELL := /bin/bash
 
-.PHONY: all deps check check-interop demo bench soak lint sanitize install clean distclean
+.PHONY: all deps check check-interop demo bench soak gpu-check lint sanitize install clean distclean
 all: $(BUILD)/Makefile
 	@$(MAKE) --no-print-directory -C $(BUILD) -j$(JOBS) all
 
@@ -47,6 +47,10 @@ soak:
 	@scripts/install-deps build test slurm
 	@$(MAKE) --no-print-directory programs
 	@scripts/soak $(BUILD)
+
+# on a machine with a GPU: needs g++, bash and the driver only; without one it compiles and says so
+gpu-check:
+	@scripts/gpu-check $(BUILD) || { rc=$$?; [ $$rc = 77 ]; }
 
 lint:
 	@scripts/install-deps build test slurm lint

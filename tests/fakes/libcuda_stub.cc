@@ -470,8 +470,39 @@ Result cuEventSynchronize(Event event) {
   return kSuccess;
 }
 
-// ---- control
-// -------------------------------------------------------------------------------------
+// Plain allocations: only programs that compare with them need these.
+Result cuMemAlloc_v2(DevicePtr* at, std::size_t bytes) {
+  STUB_ENTER("cuMemAlloc");
+  void* const got =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (got == MAP_FAILED) return kOutOfMemory;
+  *at = reinterpret_cast<DevicePtr>(got);
+  g_driver.mappings[*at] = {bytes, 0, true};
+  return kSuccess;
+}
+
+Result cuMemFree_v2(DevicePtr at) {
+  STUB_ENTER("cuMemFree");
+  const auto found = g_driver.mappings.find(at);
+  if (found == g_driver.mappings.end() || found->second.handle != 0) return violation();
+  ::munmap(host_of(at), found->second.bytes);
+  g_driver.mappings.erase(found);
+  return kSuccess;
+}
+
+Result cuMemHostAlloc(void** at, std::size_t bytes, unsigned /*flags*/) {
+  STUB_ENTER("cuMemHostAlloc");
+  *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *at == nullptr ? kOutOfMemory : kSuccess;
+}
+
+Result cuMemFreeHost(void* at) {
+  STUB_ENTER("cuMemFreeHost");
+  std::free(at);
+  return kSuccess;
+}
+
+// Control, see cuda_stub.h.
 
 void plexrl_stub_reset() {
   const std::scoped_lock lock(g_mutex);
