@@ -14,8 +14,10 @@
 namespace plexrl::worker {
 namespace {
 
-// plexrld sends a few commands at a time; a peer that sends this many is broken.
+// plexrld sends a few commands at a time. Above this many those that may be asked for again are
+// refused, and a peer that goes on is broken.
 constexpr std::size_t kMaxPending = 1024;
+constexpr std::size_t kMostPending = 4 * kMaxPending;
 
 template <class BodyT>
 wire::EngineBodyUnion body_of(BodyT value) {
@@ -213,8 +215,11 @@ void EngineServer::ping(const Ticket& ticket, const wire::EnginePingT& request) 
 }
 
 void EngineServer::enqueue(const Ticket& ticket, std::unique_ptr<MemoryCommand> command) {
-  if (pending_.size() >= kMaxPending && ticket.request_id != 0)
+  if (pending_.size() >= kMaxPending && command->refusable())
     return answer_status(ticket, error(Code::BUSY, "%zu memory commands wait", pending_.size()));
+  // What undoes a dropped op is kept: there is one for each op that had yielded.
+  if (pending_.size() >= kMostPending && !command->must_run())
+    return link_.refuse(error(Code::PROTOCOL, "%zu memory commands wait", pending_.size()));
   pending_.push_back({ticket, std::move(command)});
   pump();
 }

@@ -24,6 +24,7 @@ class ForgetCommand final : public MemoryCommand {
   ForgetCommand(ModelTable& table, OpOwner& ops, std::uint64_t id)
       : table_(table), ops_(ops), id_(id) {}
 
+  [[nodiscard]] bool refusable() const override { return false; }
   // A model that is not known is forgotten already.
   Status prepare() override {
     const HeldModel* const model = table_.find(id_);
@@ -57,6 +58,7 @@ class AbandonCommand final : public MemoryCommand {
       : table_(table), id_(id), op_(op), run_(std::move(run)) {}
 
   [[nodiscard]] bool must_run() const override { return true; }
+  [[nodiscard]] bool refusable() const override { return false; }
   [[nodiscard]] bool undoes_op_of(std::uint64_t model) const override { return model == id_; }
   [[nodiscard]] bool blocked() const override {
     const HeldModel* const model = table_.find(id_);

@@ -18,6 +18,9 @@ class MemoryCommand {
   [[nodiscard]] virtual bool blocked() const { return false; }
   // False: forgotten when the plexrld that asked goes away before it is begun.
   [[nodiscard]] virtual bool must_run() const { return false; }
+  // False: it frees something that plexrld counts as free once it has asked, so it is not refused
+  // for want of room in the queue.
+  [[nodiscard]] virtual bool refusable() const { return true; }
   // True when it undoes a dropped op of the model: ops of that model wait for it.
   [[nodiscard]] virtual bool undoes_op_of(std::uint64_t /*model*/) const { return false; }
   // Checks the request and marks the model. After an error the other two are not called.

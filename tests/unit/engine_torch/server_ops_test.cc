@@ -278,6 +278,43 @@ TEST_F(ServerOps, DropZeroFreesTheSamplingOpsThatYielded) {
   EXPECT_NE(drop(0).AsEngineDone(), nullptr);  // nothing left is fine
 }
 
+// plexrld counts the KV of a dropped op and the chunks of a forgotten model as free.
+TEST_F(ServerOps, DropAndForgetAreDoneHoweverManyCommandsWait) {
+  ASSERT_NE(engine_.ask(Harness::resume(2, 20)).AsEngineMoved(), nullptr);
+  ASSERT_NE(engine_.ask(Harness::resume(3, 45)).AsEngineMoved(), nullptr);
+  run_until_yield(Harness::generate(5, 2, 40, 4));
+  engine_.code().hold = true;  // of an op that a commit waits for, and all others behind it
+  ASSERT_NE(engine_.ask(wire::EnginePingT()).AsEnginePong(), nullptr);
+  const auto running = engine_.send(Harness::op(10, 1, Harness::publish(), 1));
+  wire::EngineCommitT commit;
+  commit.model = commit.epoch = 1;
+  commit.segments = Harness::places(0, 10, {SegmentKind::Weights});
+  commit.segments.resize(1);
+  const auto first = engine_.send(std::move(commit));
+  std::vector<std::uint64_t> many;
+  for (int i = 0; i < 1100; ++i) {
+    wire::EngineSuspendT suspend;
+    suspend.model = 99;
+    many.push_back(engine_.send(std::move(suspend)));
+  }
+  EXPECT_EQ(failure_code(engine_.wait(many.back())), Code::BUSY);
+  wire::EngineDropOpT dropped;
+  dropped.op = 5;
+  const auto drop = engine_.send(dropped);
+  wire::EngineForgetT forgotten;
+  forgotten.model = 3;
+  const auto forget = engine_.send(forgotten);
+  ASSERT_NE(engine_.ask(wire::EnginePingT()).AsEnginePong(), nullptr);
+  engine_.code().hold = false;
+  EXPECT_NE(engine_.wait(running).AsEngineOpDone(), nullptr);
+  static_cast<void>(engine_.wait(first));
+  EXPECT_EQ(failure_code(engine_.wait(many.front())), Code::INVALID_ARGUMENT);
+  EXPECT_NE(engine_.wait(drop).AsEngineDone(), nullptr);
+  EXPECT_NE(engine_.wait(forget).AsEngineDone(), nullptr);
+  EXPECT_EQ(tokens(engine_.ask(Harness::generate(6, 2, 40, 4))), expected_);
+  EXPECT_NE(engine_.ask(Harness::resume(4, 45)).AsEngineMoved(), nullptr);
+}
+
 TEST_F(ServerOps, ActivationsAreWipedBetweenModelsOnly) {
   ASSERT_NE(engine_.ask(Harness::resume(2, 20)).AsEngineMoved(), nullptr);
   for (const std::uint64_t op : {1U, 2U})
