@@ -5,7 +5,8 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
+#include <vector>
 
 namespace plexrl::job_submit {
 namespace {
@@ -13,7 +14,6 @@ namespace {
 constexpr Duration kKeep{60 * kSecond.ns};
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kMaxGroups = 4096;
-constexpr std::size_t kBuffer = 65536;  // of one user or group, to begin with
 
 std::string group_name(gid_t gid, std::vector<char>* buffer) {
   group entry{};
@@ -34,7 +34,7 @@ std::vector<std::string> groups_of(const char* user, gid_t primary) {
     if (::getgrouplist(user, primary, ids.data(), &count) < 0) count = static_cast<int>(ids.size());
   }
   ids.resize(static_cast<std::size_t>(count));
-  std::vector<char> buffer(kBuffer);
+  std::vector<char> buffer;
   std::vector<std::string> names;
   for (const gid_t gid : ids)
     if (std::string name = group_name(gid, &buffer); !name.empty())
@@ -46,7 +46,7 @@ slurm::Submitter look_up(std::uint32_t uid) {
   slurm::Submitter submitter{uid, {}, {}};
   passwd entry{};
   passwd* found = nullptr;
-  std::vector<char> buffer(kBuffer);
+  std::vector<char> buffer;
   const int failure = with_growing_buffer(&buffer, [&](char* data, std::size_t size) {
     return ::getpwuid_r(uid, &entry, data, size, &found);
   });

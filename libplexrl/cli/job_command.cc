@@ -4,8 +4,9 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <array>
+#include <vector>
 
+#include "base/name_buffer.h"
 #include "cli/env_command.h"
 #include "cli/output.h"
 #include "cli/service_target.h"
@@ -29,10 +30,12 @@ struct User {
 };
 
 Result<User> find_user(const std::string& name) {
-  std::array<char, 16384> buffer;
+  std::vector<char> buffer;
   passwd entry{};
   passwd* found = nullptr;
-  const int rc = ::getpwnam_r(name.c_str(), &entry, buffer.data(), buffer.size(), &found);
+  const int rc = with_growing_buffer(&buffer, [&](char* data, std::size_t size) {
+    return ::getpwnam_r(name.c_str(), &entry, data, size, &found);
+  });
   if (rc != 0) return errno_error(Code::IO, rc, "look up user '%s'", name.c_str());
   if (found == nullptr) return error(Code::NOT_FOUND, "--user '%s': no such user", name.c_str());
   return User{entry.pw_uid, entry.pw_gid};

@@ -6,9 +6,11 @@
 
 #include <array>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "api/explain.h"
 #include "api/metrics_text.h"
+#include "base/name_buffer.h"
 #include "config.h"
 
 namespace plexrl::api {
@@ -29,10 +31,11 @@ double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 std::string user_name(std::uint32_t uid) {
   passwd entry{};
   passwd* found = nullptr;
-  std::array<char, 4096> buffer{};
-  if (getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found) == 0 && found != nullptr)
-    return found->pw_name;
-  return std::to_string(uid);
+  std::vector<char> buffer;
+  const int failure = with_growing_buffer(&buffer, [&](char* data, std::size_t size) {
+    return ::getpwuid_r(uid, &entry, data, size, &found);
+  });
+  return failure == 0 && found != nullptr ? found->pw_name : std::to_string(uid);
 }
 
 const char* mode_name(wire::TrainMode mode) {

@@ -6,10 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "api/explain.h"
 #include "base/log.h"
+#include "base/name_buffer.h"
 #include "config.h"
 
 namespace plexrl::api {
@@ -31,10 +32,11 @@ bool needs_root(wire::Body kind) {
 bool in_group(const passwd& user, gid_t primary, const std::string& group) {
   ::group entry{};
   ::group* found = nullptr;
-  std::array<char, 16384> buffer{};
-  if (getgrnam_r(group.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
-      found == nullptr)
-    return false;
+  std::vector<char> buffer;
+  const int failure = with_growing_buffer(&buffer, [&](char* data, std::size_t size) {
+    return ::getgrnam_r(group.c_str(), &entry, data, size, &found);
+  });
+  if (failure != 0 || found == nullptr) return false;
   if (entry.gr_gid == primary) return true;
   for (char** member = entry.gr_mem; *member != nullptr; ++member)
     if (std::string_view(*member) == user.pw_name) return true;
@@ -47,9 +49,11 @@ bool is_admin(const wire::PeerCredentials& peer, const std::vector<std::string>&
   if (peer.uid == 0 || peer.uid == ::geteuid()) return true;
   passwd user{};
   passwd* found = nullptr;
-  std::array<char, 4096> buffer{};
-  if (getpwuid_r(peer.uid, &user, buffer.data(), buffer.size(), &found) != 0 || found == nullptr)
-    return false;
+  std::vector<char> buffer;
+  const int failure = with_growing_buffer(&buffer, [&](char* data, std::size_t size) {
+    return ::getpwuid_r(peer.uid, &user, data, size, &found);
+  });
+  if (failure != 0 || found == nullptr) return false;
   return std::any_of(groups.begin(), groups.end(),
                      [&](const std::string& group) { return in_group(user, peer.gid, group); });
 }

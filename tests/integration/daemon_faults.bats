@@ -162,6 +162,20 @@ sample() { env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/sample_once.py" "$build
   [[ $output == *"token not accepted"* ]]
 }
 
+@test "an administrator is found in a group of thousands" {
+  make_node
+  echo '  admin_groups: [plexrl-many]' >>"$node/plexrl.yaml"
+  {
+    cat /etc/group
+    echo "plexrl-many:x:64987:$(seq -s, -f 'somebody%g' 9000),nobody"
+  } >"$node/group"
+  # shellcheck disable=SC2016
+  start_daemon unshare --mount bash -c 'mount --bind "$0" /etc/group && exec "$@"' "$node/group"
+  open_job 43 lora daemon
+  cp "$build/plexrl" "$node/plexrl"
+  [ "$(runuser -u nobody -- "$node/plexrl" jobs --json --socket "$node/run/plexrld.sock" | jq -c '[.jobs[].job_id]')" = '[43]' ]
+}
+
 @test "broken, slow, greedy and dying clients disturb nobody" {
   make_node
   start_daemon

@@ -47,8 +47,9 @@ make_node() {
 	END
 }
 
+# start_daemon [LAUNCHER...]: a launcher ends with exec.
 start_daemon() {
-  "$build/plexrld" --config "$node/plexrl.yaml" --node n1 >>"$node/log" 2>&1 3>&- &
+  "$@" "$build/plexrld" --config "$node/plexrl.yaml" --node n1 >>"$node/log" 2>&1 3>&- &
   daemon=$!
   local try
   for ((try = 0; try < 400; try++)); do
