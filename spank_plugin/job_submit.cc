@@ -23,8 +23,14 @@ using namespace plexrl;  // NOLINT: entry points only
 
 namespace {
 
+// Shared by the controllers of a cluster; empty where slurmctld does not say.
+std::string pools_path() {
+  if (&slurm_conf == nullptr || slurm_conf.state_save_location == nullptr) return {};
+  return std::string(slurm_conf.state_save_location) + "/plexrl_pools";
+}
+
 job_submit::SiteCache& site_cache() {
-  static job_submit::SiteCache cache(config::default_config_path());
+  static job_submit::SiteCache cache(config::default_config_path(), pools_path());
   return cache;
 }
 
@@ -36,7 +42,7 @@ job_submit::Submitters& submitters() {
 const config::SiteConfig* look_at_site() {
   const config::SiteConfig* site = site_cache().look(system_clock().now());
   if (site_cache().take_news())
-    slurm_error("plexrl: the site file is not used: %s", site_cache().problem().text().c_str());
+    slurm_error("plexrl: site file: %s", site_cache().problem().text().c_str());
   return site;
 }
 
@@ -64,11 +70,8 @@ Result<slurm::Rewrite> decide(const slurm::JobRequest& request, std::uint32_t ui
   if (site == nullptr && job_submit::concerns_plexrl(request))
     return error(Code::UNAVAILABLE,
                  "the site's plexrl.yaml cannot be read; ask your administrator");
-  if (site == nullptr) {
-    slurm::Rewrite unchanged;
-    unchanged.environment = request.environment;
-    return unchanged;
-  }
+  // An ordinary job; a pool's partition is refused as long as it is known which those are.
+  if (site == nullptr) return slurm::rewrite(request, site_cache().pools(), {});
   // The name service may be slow, and slurmctld waits: it is not asked for other jobs.
   if (!request.option(slurm::Option::kPool)) return slurm::rewrite(request, *site, {});
   PLEXRL_TRY(check_prolog_flags(request.has_script));
@@ -120,9 +123,8 @@ bool is_privileged(std::uint32_t uid) {
 int modify(job_desc_msg_t* description, job_record* record, std::uint32_t uid) {
   if (is_privileged(uid)) return SLURM_SUCCESS;
   const config::SiteConfig* site = look_at_site();
-  static const config::SiteConfig none;
   const Status status = slurm::check_modify(job_submit::read_modify(*description), pool_of(record),
-                                            site != nullptr ? *site : none);
+                                            site != nullptr ? *site : site_cache().pools());
   return status.ok() ? SLURM_SUCCESS : refuse(status, uid, nullptr);
 }
 

@@ -30,9 +30,25 @@ void SiteCache::read(TimePoint now) {
   const std::string before = problem_.text();
   auto site = config::load_site_config(path_, true);
   problem_ = site.error();
+  if (site) {
+    site_ = std::move(*site);
+    problem_ = known_pools_.remember(*site_).within("the pools cannot be remembered");
+  } else if (!site_) {
+    recall();
+  }
   news_ = !problem_.ok() && (news_ || problem_.text() != before);
-  if (site) site_ = std::move(*site);
   retry_at_ = now + kRetry;
+}
+
+// Once; what came of it belongs to each report of the problem.
+void SiteCache::recall() {
+  if (recalled_.empty()) {
+    auto pools = known_pools_.recall();
+    if (pools) pools_ = std::move(*pools);
+    recalled_ = !pools ? pools.error().text()
+                       : std::to_string(pools_.pools.size()) + " pools are known of old";
+  }
+  problem_ = error(problem_.code(), "%s (%s)", problem_.text().c_str(), recalled_.c_str());
 }
 
 const config::SiteConfig* SiteCache::look(TimePoint now) {

@@ -164,3 +164,35 @@ JOB
     done
   done
 }
+
+restart_slurmctld() {
+  local old
+  old=$(cat "$PLEXRL_LAB/state/slurmctld.pid")
+  kill "$old"
+  old_gone() { ! kill -0 "$old" 2>/dev/null; }
+  poll 20 old_gone
+  SLURM_CONF=$PLEXRL_LAB/etc/slurm.conf PLEXRL_CONFIG=$PLEXRL_LAB/etc/plexrl.yaml \
+    setsid nsenter --net="/run/netns/$(netns_prefix)-ctl" unshare --uts \
+    bash -c 'hostname ctl; exec slurmctld -D' </dev/null >/dev/null 2>&1 3>&- &
+  poll 30 root_ctl sinfo -h
+}
+
+@test "a slurmctld that starts beside a broken site file keeps the pools' partitions closed" {
+  held "${pool_options[@]}"
+  as plx-alice scancel -u plx-alice
+  local site=$PLEXRL_LAB/etc/plexrl.yaml
+  cp "$site" "$site.good"
+  echo 'cluster: [' >"$site"
+  restart_slurmctld
+  no_jobs() { [ -z "$(as plx-alice squeue -h -u plx-alice)" ]; }
+  poll 20 no_jobs
+  refused "serves the jobs of pool" -p plexrl
+  refused "cannot be read" "${pool_options[@]}"
+  refused "cannot be read" --gres=plexrl:1
+  grep -q 'plexrl: site file: .*known of old' "$PLEXRL_LAB/log/slurmctld.log" ||
+    grep -rq 'plexrl: site file: .*known of old' "$PLEXRL_LAB"/*/slurmctld.log
+  held
+  cp "$site.good" "$site"
+  mended() { held "${pool_options[@]}"; }
+  poll 20 mended
+}

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/name_buffer.h"
 #include "submitters.h"
 
 namespace plexrl::job_submit {
@@ -98,6 +99,39 @@ TEST_F(Cache, SeesThatAFolderWasMended) {
   fs::permissions(top_, fs::perms::others_write, fs::perm_options::remove);
   EXPECT_NE(cache.look(kNow + Duration{20 * kSecond.ns}), nullptr);
   EXPECT_TRUE(cache.problem().ok());
+}
+
+TEST_F(Cache, KnowsThePoolsOfOldWhenTheFileIsBrokenAtTheStart) {
+  const std::string known = top_ + "/plexrl_pools";
+  {
+    SiteCache cache(file_, known);
+    write("one");
+    ASSERT_NE(cache.look(kNow), nullptr);
+  }
+  std::ofstream(file_) << "cluster: [";
+  SiteCache next(file_, known);
+  EXPECT_EQ(next.look(kNow), nullptr);
+  EXPECT_TRUE(next.take_news());
+  ASSERT_EQ(next.pools().pools.size(), 1U);
+  EXPECT_NE(next.pools().pool_of_partition(next.pools().pools[0].partition), nullptr);
+  slurm::JobRequest ordinary;
+  EXPECT_TRUE(slurm::rewrite(ordinary, next.pools(), {}));
+  ordinary.partition = next.pools().pools[0].partition;
+  EXPECT_FALSE(slurm::rewrite(ordinary, next.pools(), {}));
+  EXPECT_EQ(next.look(kNow + Duration{10 * kSecond.ns}), nullptr);
+  std::ofstream(known) << "damaged\n";
+  SiteCache damaged(file_, known);
+  EXPECT_EQ(damaged.look(kNow), nullptr);
+  EXPECT_TRUE(damaged.pools().pools.empty());
+  EXPECT_NE(damaged.problem().text().find("plexrl_pools"), std::string::npos);
+}
+
+TEST_F(Cache, WorksWithoutAPlaceToRememberPools) {
+  SiteCache cache(file_, top_ + "/missing/plexrl_pools");
+  write("one");
+  EXPECT_NE(cache.look(kNow), nullptr);
+  EXPECT_TRUE(cache.take_news());
+  EXPECT_NE(cache.problem().text().find("remembered"), std::string::npos);
 }
 
 TEST(Submitters, KnowsRootAndItsGroup) {
