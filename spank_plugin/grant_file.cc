@@ -80,7 +80,12 @@ Status GrantFiles::note(const NotedJob& job) const {
   if (status.ok() &&
       ::renameat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str()) != 0)
     status = errno_error(Code::IO, errno, "rename");
-  if (!status.ok()) ::unlinkat(directory_.get(), temporary.c_str(), 0);
+  // On a full file system there is still room for an empty file, which says that this is no
+  // ordinary job: read() finds it CORRUPT.
+  if (!status.ok() &&
+      (::ftruncate(file.get(), 0) != 0 ||
+       ::renameat(directory_.get(), temporary.c_str(), directory_.get(), name.c_str()) != 0))
+    ::unlinkat(directory_.get(), temporary.c_str(), 0);
   return status.within("note of job " + name);
 }
 
@@ -96,7 +101,10 @@ Result<NotedJob> GrantFiles::read(std::uint32_t job_id) const {
   std::string_view rest = text;
   if (!take_number(&rest, &job.uid) || !take_number(&rest, &job.gid) || rest.empty() ||
       rest.find('\n') != rest.size() - 1)
-    return error(Code::CORRUPT, "note of job %u: not of the form 'UID GID GRANT'", job_id);
+    return error(Code::CORRUPT,
+                 "the prolog's note of job %u is not of the form 'UID GID GRANT': was its file "
+                 "system full?",
+                 job_id);
   job.grant = rest.substr(0, rest.size() - 1);
   return job;
 }

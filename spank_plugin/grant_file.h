@@ -26,6 +26,7 @@ class GrantFiles {
   // NOT_FOUND when the directory does not exist.
   [[nodiscard]] static Result<GrantFiles> open_existing(const std::string& directory);
 
+  // After a failure read() gives CORRUPT rather than NOT_FOUND, when anything can be left at all.
   [[nodiscard]] Status note(const NotedJob& job) const;
   // NOT_FOUND: no job of a pool. CORRUPT: not what note() writes.
   [[nodiscard]] Result<NotedJob> read(std::uint32_t job_id) const;

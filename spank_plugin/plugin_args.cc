@@ -3,8 +3,6 @@
 
 #include <string_view>
 
-#include "config/site_config.h"
-
 namespace plexrl::spank {
 
 Result<PluginArgs> parse_plugin_args(int argc, char* const* argv) {
@@ -27,11 +25,15 @@ Result<PluginArgs> parse_plugin_args(int argc, char* const* argv) {
   return args;
 }
 
-Result<std::string> socket_path(const PluginArgs& args) {
-  if (!args.socket.empty()) return args.socket;
+Result<config::SiteConfig> read_site(const PluginArgs& args) {
   // Not default_config_path(): the environment of a hook is not to be trusted.
   const std::string file = args.config.empty() ? "/etc/plexrl/plexrl.yaml" : args.config;
-  PLEXRL_ASSIGN(const config::SiteConfig site, config::load_site_config(file, true));
+  return config::load_site_config(file, true);
+}
+
+Result<std::string> socket_path(const PluginArgs& args) {
+  if (!args.socket.empty()) return args.socket;
+  PLEXRL_ASSIGN(const config::SiteConfig site, read_site(args));
   return site.daemon.run_dir + "/plexrld.sock";
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "config/site_config.h"
 
 namespace plexrl::spank {
 
@@ -16,6 +17,7 @@ struct PluginArgs {
 
 // INVALID_ARGUMENT names the word that is not known.
 [[nodiscard]] Result<PluginArgs> parse_plugin_args(int argc, char* const* argv);
+[[nodiscard]] Result<config::SiteConfig> read_site(const PluginArgs& args);
 // Reads the site file when the arguments do not name the socket.
 [[nodiscard]] Result<std::string> socket_path(const PluginArgs& args);
 

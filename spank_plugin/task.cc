@@ -10,6 +10,7 @@
 #include "client/hook_client.h"
 #include "contexts.h"
 #include "grant_file.h"
+#include "option_values.h"
 #include "slurm/grant.h"
 #include "slurm/marked_env.h"
 
@@ -20,6 +21,7 @@ constexpr Duration kPatience{30 * kSecond.ns};  // a restart of plexrld takes le
 constexpr Duration kOneTry{5 * kSecond.ns};
 constexpr Duration kPause{200 * kMillisecond.ns};
 constexpr std::uint32_t kExternStep = 0xfffffffc;  // SLURM_EXTERN_CONT: no task of the user
+constexpr std::uint32_t kBatchStep = 0xfffffffb;   // SLURM_BATCH_SCRIPT
 
 std::string job_variable(spank_t spank, const char* name) {
   std::array<char, 4096> value{};
@@ -109,6 +111,23 @@ Status join(spank_t spank, const GrantFiles& files, const NotedJob& job, const P
   return set_variables(spank, task);
 }
 
+// Whether a job without a note should have one. A batch step has the option from its job alone; any
+// other step may have brought it, so there the job's partition decides. Both can be forged by the
+// job's user, who then ends nothing but this step.
+bool lacks_note(spank_t spank, std::uint32_t step_id, const Result<PluginArgs>& args) {
+  if (!option_value(slurm::Option::kPool)) return false;
+  if (step_id == kBatchStep) return true;
+  const auto site = args ? read_site(*args) : Result<config::SiteConfig>(args.error());
+  return site && site->pool_of_partition(job_variable(spank, "SLURM_JOB_PARTITION")) != nullptr;
+}
+
+Status no_note() {
+  return error(
+      Code::UNAVAILABLE,
+      "it has --plexrl-pool, but the prolog left no note of it on this node: is the file system "
+      "of /run full? ask your administrator");
+}
+
 // Under `optional` a negative return lets the job run, so the process ends here. The job fails
 // with this message in its own stderr, the node is not drained.
 [[noreturn]] void refuse(std::uint32_t job_id, const Status& status) {
@@ -127,7 +146,10 @@ void task_init_privileged(spank_t spank, const Result<PluginArgs>& args) {
   const std::string directory = args ? args->jobs_dir : PluginArgs().jobs_dir;
   const auto files = GrantFiles::open_existing(directory);
   const Result<NotedJob> job = files ? files->read(job_id) : files.error();
-  if (!job && job.error().code() == Code::NOT_FOUND) return unset_marked(spank);
+  if (!job && job.error().code() == Code::NOT_FOUND) {
+    if (lacks_note(spank, step_id, args)) refuse(job_id, no_note());
+    return unset_marked(spank);
+  }
   if (!job) refuse(job_id, job.error());
   if (!args) refuse(job_id, args.error());
   if (const Status status = join(spank, *files, *job, *args); !status.ok()) refuse(job_id, status);

@@ -244,6 +244,23 @@ for size in (1, 7, 64, 4096, 100000):
   [ -z "$(processes_of_job "$limited_job")" ]
 }
 
+@test "a job whose grant the prolog cannot note fails with the reason, and drains nothing" {
+  local home=$PLEXRL_LAB/home/plx-alice options
+  on node1 mkdir -p -m 700 /run/plexrl-jobs
+  for options in size=4k,nr_inodes=1 size=4k,nr_inodes=9; do
+    on node1 mount -t tmpfs -o "$options,mode=700" none /run/plexrl-jobs
+    on node1 dd if=/dev/zero of=/run/plexrl-jobs/ballast bs=4k count=1 || true
+    job=$(submit plx-alice "${pool_options[@]}" -w node1 -o unnoted.out --wrap 'touch ran.anyway')
+    poll 40 job_ended "$job"
+    on node1 umount /run/plexrl-jobs
+    job_is "$job" FAILED
+    contains "$(cat "$home/unnoted.out")" "full?"
+    [ ! -e "$home/ran.anyway" ]
+  done
+  finished "$(submit plx-alice "${pool_options[@]}" -w node1 -o noted.out --wrap true)" COMPLETED
+  no_drain
+}
+
 @test "no node was drained" {
   no_drain
 }

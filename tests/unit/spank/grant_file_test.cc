@@ -2,6 +2,8 @@
 #include "grant_file.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -80,6 +82,22 @@ TEST_F(GrantFile, DamagedNotesAreNamed) {
   }
   write("9", std::string(100000, '1'));
   EXPECT_EQ(files->read(9).error().code(), Code::CORRUPT);
+}
+
+TEST_F(GrantFile, ANoteThatFindsNoRoomStillTellsThatThisIsNoOrdinaryJob) {
+  const auto files = GrantFiles::open(directory_);
+  ASSERT_TRUE(files);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  ::signal(SIGXFSZ, SIG_IGN);
+  const rlimit nothing{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &nothing), 0);
+  const Status status = files->note({7, 1, 1, "v1:pool=rl"});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_FALSE(status.ok());
+  EXPECT_EQ(files->read(7).error().code(), Code::CORRUPT);
+  EXPECT_TRUE(files->note({7, 1, 1, "v1:pool=rl"}).ok());
+  EXPECT_TRUE(files->read(7));
 }
 
 TEST_F(GrantFile, OneTaskAtATimeOpensAJob) {
