@@ -14,12 +14,14 @@ Status run_op(const BenchOpOptions& options) {
     print_json(rows);
     return {};
   }
-  Table table({"load", "clients", "p50 us", "p99 us", "ops/s"});
+  Table table({"load", "clients", "p50 us", "p99 us", "ops/s", "raw p50 us", "raw p99 us"});
   for (const auto& row : rows)
     table.add({row["mode"].get<std::string>(), std::to_string(row["clients"].get<int>()),
                format_fixed(row["p50_us"].get<double>(), 0),
                format_fixed(row["p99_us"].get<double>(), 0),
-               format_fixed(row["ops_per_s"].get<double>(), 0)});
+               format_fixed(row["ops_per_s"].get<double>(), 0),
+               format_fixed(row["raw_p50_us"].get<double>(), 0),
+               format_fixed(row["raw_p99_us"].get<double>(), 0)});
   print_text(table.to_text());
   return {};
 }

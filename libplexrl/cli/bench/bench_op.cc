@@ -4,41 +4,74 @@
 #include <functional>
 
 #include "cli/bench/bench_daemon.h"
+#include "cli/bench/raw_echo.h"
 
 namespace plexrl::cli {
 namespace {
 
 constexpr Duration kConnectTime{10 * kSecond.ns};
 
-using Measurement = std::function<Result<LoadResult>(OpLoad&)>;
+// The raw exchange is a check beside the measurement, so it gets less of the time.
+constexpr int kRawPart = 4;
 
-double median(std::vector<double> values) { return percentile(values, 50); }
+using Measurement = std::function<Result<LoadResult>(OpLoad&, Duration length)>;
 
-// Each repeat on fresh connections.
-Result<LoadResult> repeated(const client::ConnectTarget& target, std::uint64_t model,
-                            const BenchOpOptions& options, const Measurement& measure) {
-  std::vector<double> p50, p99, rate;
+// The operations, and the raw exchanges of the same load and sizes.
+struct Measured {
+  LoadResult op;
+  LoadResult raw;
+};
+
+LoadResult median_of(const std::vector<LoadResult>& results) {
+  const auto median = [&](double LoadResult::*part) {
+    std::vector<double> values;
+    for (const LoadResult& result : results) values.push_back(result.*part);
+    return percentile(values, 50);
+  };
+  return {median(&LoadResult::p50_us), median(&LoadResult::p99_us), median(&LoadResult::ops_per_s)};
+}
+
+Result<LoadResult> measure_raw(std::uint32_t clients, const ExchangeSizes& sizes,
+                               const Measurement& measure, Duration length) {
+  PLEXRL_ASSIGN(RawEcho echo, RawEcho::start(clients, sizes));
+  std::vector<std::unique_ptr<LoadLink>> links;
+  for (UniqueFd& socket : echo.take_sockets())
+    links.push_back(make_raw_link(std::move(socket), sizes));
+  PLEXRL_ASSIGN(OpLoad load, OpLoad::create(std::move(links)));
+  return measure(load, length);
+}
+
+// Each repeat on fresh connections, and the raw one right after it, so that other load on the
+// machine hits both.
+Result<Measured> repeated(const client::ConnectTarget& target, std::uint64_t model,
+                          const BenchOpOptions& options, const Measurement& measure) {
+  const Duration length{static_cast<std::int64_t>(options.seconds * 1e9)};
+  std::vector<LoadResult> op, raw;
   for (std::uint32_t i = 0; i < options.repeats; ++i) {
     PLEXRL_ASSIGN(OpLoad load, OpLoad::connect(target, options.clients, model,
                                                system_clock().now() + kConnectTime));
-    PLEXRL_ASSIGN(const LoadResult result, measure(load));
-    p50.push_back(result.p50_us);
-    p99.push_back(result.p99_us);
-    rate.push_back(result.ops_per_s);
+    PLEXRL_ASSIGN(const LoadResult result, measure(load, length));
+    op.push_back(result);
+    PLEXRL_ASSIGN(const LoadResult floor, measure_raw(options.clients, load.sizes(), measure,
+                                                      Duration{length.ns / kRawPart}));
+    raw.push_back(floor);
   }
-  return LoadResult{median(p50), median(p99), median(rate)};
+  return Measured{median_of(op), median_of(raw)};
 }
 
-nlohmann::json row(const char* mode, const LoadResult& result, const BenchOpOptions& options,
+nlohmann::json row(const char* mode, const Measured& measured, const BenchOpOptions& options,
                    double saturation) {
   return {{"bench", "op"},
           {"mode", mode},
           {"clients", options.clients},
           {"repeats", options.repeats},
           {"seconds", options.seconds},
-          {"p50_us", result.p50_us},
-          {"p99_us", result.p99_us},
-          {"ops_per_s", result.ops_per_s},
+          {"p50_us", measured.op.p50_us},
+          {"p99_us", measured.op.p99_us},
+          {"ops_per_s", measured.op.ops_per_s},
+          {"raw_p50_us", measured.raw.p50_us},
+          {"raw_p99_us", measured.raw.p99_us},
+          {"raw_ops_per_s", measured.raw.ops_per_s},
           {"saturation_ops_per_s", saturation}};
 }
 
@@ -55,19 +88,20 @@ Status check(const BenchOpOptions& o) {
 Result<nlohmann::json> measure_op(const client::ConnectTarget& target, std::uint64_t model,
                                   const BenchOpOptions& options) {
   PLEXRL_TRY(check(options));
-  const Duration length{static_cast<std::int64_t>(options.seconds * 1e9)};
-  PLEXRL_ASSIGN(const LoadResult closed, repeated(target, model, options, [&](OpLoad& load) {
-                  return load.closed(1, length);
-                }));
-  PLEXRL_ASSIGN(const LoadResult open, repeated(target, model, options, [&](OpLoad& load) {
-                  return load.open(options.open_rate, length);
-                }));
-  PLEXRL_ASSIGN(const LoadResult full, repeated(target, model, options, [&](OpLoad& load) {
-                  return load.closed(options.saturation_depth, length);
-                }));
-  return nlohmann::json::array({row("closed", closed, options, full.ops_per_s),
-                                row("open", open, options, full.ops_per_s),
-                                row("saturation", full, options, full.ops_per_s)});
+  const auto at_depth = [](std::uint32_t depth) {
+    return [depth](OpLoad& load, Duration length) { return load.closed(depth, length); };
+  };
+  const auto at_rate = [&](OpLoad& load, Duration length) {
+    return load.open(options.open_rate, length);
+  };
+  PLEXRL_ASSIGN(const Measured closed, repeated(target, model, options, at_depth(1)));
+  PLEXRL_ASSIGN(const Measured open, repeated(target, model, options, at_rate));
+  PLEXRL_ASSIGN(const Measured full,
+                repeated(target, model, options, at_depth(options.saturation_depth)));
+  const double saturation = full.op.ops_per_s;
+  return nlohmann::json::array({row("closed", closed, options, saturation),
+                                row("open", open, options, saturation),
+                                row("saturation", full, options, saturation)});
 }
 
 Result<nlohmann::json> bench_op(const BenchOpOptions& options) {

@@ -22,7 +22,8 @@ struct BenchOpOptions {
 
 // One flat row per kind of load: "closed" (one operation under way per connection), "open" (at
 // `open_rate`), "saturation". Every row has mode, clients, repeats, seconds, p50_us, p99_us,
-// ops_per_s and saturation_ops_per_s.
+// ops_per_s and saturation_ops_per_s, and raw_p50_us, raw_p99_us and raw_ops_per_s: the same load
+// on a RawEcho, which is the floor of this machine.
 [[nodiscard]] Result<nlohmann::json> bench_op(const BenchOpOptions& options);
 
 // The measurement alone, on a service that is there.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpLoad: load of many small operations on one plexrld, over many connections from one thread, and
-// what it measures. Latency is from the time a request was due to the decoded reply, so that a
-// service that falls behind does not look fast.
+// OpLoad: load of many small exchanges over many connections from one thread, and what it measures.
+// Latency is from the time a request was due to the decoded reply, so that a service that falls
+// behind does not look fast. What the thread does between the two is on the account of the service,
+// so it does little: it wakes for the connections that have something, and is awake already when a
+// request falls due.
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
-#include "client/rpc_client.h"
+#include "cli/bench/load_link.h"
 
 namespace plexrl::cli {
 
@@ -24,40 +26,50 @@ struct LoadResult {
 
 class OpLoad {
  public:
-  // Connects `clients` times. The operations are generate calls of one token on `model`.
+  // At least one link.
+  [[nodiscard]] static Result<OpLoad> create(std::vector<std::unique_ptr<LoadLink>> links);
+  // `clients` operation links to one model.
   [[nodiscard]] static Result<OpLoad> connect(const client::ConnectTarget& target,
                                               std::uint32_t clients, std::uint64_t model,
                                               TimePoint deadline);
 
-  // Closed loop: every connection has `depth` operations under way all the time. What ends in the
+  // Closed loop: every connection has `depth` exchanges under way all the time. What ends in the
   // first tenth of `length` is not counted.
   [[nodiscard]] Result<LoadResult> closed(std::uint32_t depth, Duration length);
-  // Open loop: `rate` operations per second, evenly spaced, whatever the answers do.
+  // Open loop: `rate` exchanges per second, evenly spaced, whatever the answers do.
   [[nodiscard]] Result<LoadResult> open(double rate, Duration length);
+  [[nodiscard]] ExchangeSizes sizes() const { return clients_.front().link->sizes(); }
 
  private:
   struct Client {
-    wire::Channel channel;
-    std::unordered_map<std::uint64_t, TimePoint> due;  // by request id
+    std::unique_ptr<LoadLink> link;
+    std::unordered_map<std::uint64_t, TimePoint> due;  // by id
+    bool writes = false;                               // the poll set waits for room too
   };
   struct Window {
     TimePoint from, until;
     std::vector<double> latencies_us;
   };
 
-  explicit OpLoad(std::uint64_t model) : model_(model) {}
-  [[nodiscard]] Status send(Client& client, TimePoint due);
-  // Takes the replies that have come; the number of them per client goes to `answered`.
-  [[nodiscard]] Status receive(Client& client, Window& window, std::uint32_t* answered);
+  OpLoad() = default;
+  [[nodiscard]] Status watch(std::size_t client, int operation);
+  [[nodiscard]] Status send(std::size_t client, TimePoint due);
+  // Takes the replies that have come to a client; the number of them goes to `answered`.
+  [[nodiscard]] Status receive(std::size_t client, Window& window, std::uint32_t* answered);
+  // Clients that have something, into ready_; waits until `until` for the first.
   [[nodiscard]] Status wait(TimePoint until);
+  [[nodiscard]] Status receive_ready(TimePoint until, Window& window);
   // Until nothing is under way.
   [[nodiscard]] Status finish(Window& window);
-  [[nodiscard]] std::size_t under_way() const;
   [[nodiscard]] static LoadResult summary(Window& window);
 
-  std::uint64_t model_;
   std::uint64_t last_id_ = 1;  // 1 was Hello
+  std::size_t under_way_ = 0;
   std::vector<Client> clients_;
+  UniqueFd poll_set_;
+  UniqueFd timer_;
+  std::vector<std::size_t> ready_;
+  std::vector<std::uint64_t> answered_;  // scratch of receive
 };
 
 }  // namespace plexrl::cli
