@@ -38,6 +38,11 @@ Status Connection::start() {
   return {};
 }
 
+void Connection::hello_due() {
+  if (!is_greeted()) on_events(EPOLLIN);
+  if (!is_greeted()) close(error(Code::TIMEOUT, "no hello in time"));
+}
+
 void Connection::authenticated(TenantId tenant, std::string client, std::uint32_t max_frame_bytes) {
   tenant_ = tenant;
   client_ = std::move(client);

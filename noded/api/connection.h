@@ -36,6 +36,11 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   [[nodiscard]] Status start();
+  // Its Hello was accepted, with a token or without; see hello_due().
+  void greeted() { greeted_ = true; }
+  [[nodiscard]] bool is_greeted() const { return greeted_ || closing_; }
+  // The time is over. Takes what has come by then, and ends unless there is a Hello in it.
+  void hello_due();
   // The peer has proved who it is: larger frames are taken.
   void authenticated(TenantId tenant, std::string client, std::uint32_t max_frame_bytes);
   // Replies once to an outstanding request; other ids are ignored (the client has gone on).
@@ -69,6 +74,7 @@ class Connection {
   TenantId tenant_;
   std::string client_;
   std::set<std::uint64_t> outstanding_;
+  bool greeted_ = false;
   bool closing_ = false;
 };
 

@@ -126,12 +126,16 @@ void RequestRouter::hello(Connection& connection, std::uint64_t id, const wire::
   reply.daemon = "plexrld " PACKAGE_VERSION;
   reply.node = node_.options().node;
   reply.max_frame_bytes = node_.config().daemon.max_frame_mib << 20;
-  if (request.token.empty()) return connection.reply(id, std::move(reply));
+  if (request.token.empty()) {
+    connection.greeted();
+    return connection.reply(id, std::move(reply));
+  }
   if (connection.tenant())
     return connection.fail(id, error(Code::PROTOCOL, "this connection has said hello already"));
   const auto tenant = node_.tenants().authenticate(request.token, connection.peer().uid);
   if (!tenant) return connection.fail(id, tenant.error());
   const runtime::Tenant& row = *node_.tenants().find(*tenant);
+  connection.greeted();
   connection.authenticated(*tenant, request.client.substr(0, 64), reply.max_frame_bytes);
   if (const Status watched = node_.tasks().add(*tenant, connection.peer().pid); !watched.ok())
     PLEXRL_LOG(kDebug, "job %u: client: %s", row.job_id, watched.to_string().c_str());

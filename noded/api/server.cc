@@ -24,6 +24,7 @@ Status Server::start() {
   PLEXRL_ASSIGN(
       watch_, loop_.watch_io(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_ready(); }));
   PLEXRL_ASSIGN(pause_, loop_.make_timer([this] { go_on(); }));
+  PLEXRL_ASSIGN(hello_timer_, loop_.make_timer([this] { close_silent(); }));
   return {};
 }
 
@@ -85,6 +86,21 @@ void Server::take(UniqueFd socket) {
   ++counts_.accepted;
   ++per_uid_[peer->uid];
   connections_.emplace(id, std::move(connection));
+  const TimePoint due = system_clock().now() + hello_time_;
+  silent_.emplace(id, due);
+  if (silent_.size() == 1) hello_timer_.arm(due);
+}
+
+// Numbers and times grow together, so the first is due first. One that has said hello meanwhile
+// leaves here too.
+void Server::close_silent() {
+  const TimePoint now = system_clock().now();
+  while (!silent_.empty() && silent_.begin()->second <= now) {
+    Connection* const connection = find(silent_.begin()->first);
+    silent_.erase(silent_.begin());
+    if (connection != nullptr) connection->hello_due();
+  }
+  if (!silent_.empty()) hello_timer_.arm(silent_.begin()->second);
 }
 
 void Server::ended(SessionId session, const Status& why) {
@@ -97,6 +113,7 @@ void Server::ended(SessionId session, const Status& why) {
   }
   if (--per_uid_[uid] == 0) per_uid_.erase(uid);
   connections_.erase(found);
+  silent_.erase(session);
   handler_.closed(session);
 }
 

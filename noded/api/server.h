@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Server: the listening socket and its connections. Accepts once plexrld is ready; until then
 // connections wait in the kernel's queue. Bounds: connections in all, of which users get seven
-// eighths and each uid half, so that they cannot lock out root's hooks. Loop thread only.
+// eighths and each uid half, so that they cannot lock out root's hooks; the time from the accept to
+// a Hello, whatever else the peer sends meanwhile. Loop thread only.
 #pragma once
 
 #include <map>
@@ -30,12 +31,16 @@ struct ServerCounts {
 
 class Server {
  public:
+  // A client says hello in the same breath as it connects; a node under load may make it wait.
+  static constexpr Duration kHelloTime{10 * kSecond.ns};
+
   Server(loop::EventLoop& loop, UniqueFd listener, std::size_t max_connections,
-         RequestHandler& handler)
+         RequestHandler& handler, Duration hello_time = kHelloTime)
       : loop_(loop),
         listener_(std::move(listener)),
         max_connections_(max_connections),
-        handler_(handler) {}
+        handler_(handler),
+        hello_time_(hello_time) {}
 
   // Begins to accept. Without free descriptors or memory it pauses and tries again by itself.
   [[nodiscard]] Status start();
@@ -54,11 +59,15 @@ class Server {
   void take(UniqueFd socket);
   [[nodiscard]] bool admit(const wire::PeerCredentials& peer);
   void ended(SessionId session, const Status& why);
+  void close_silent();
 
   loop::EventLoop& loop_;
   UniqueFd listener_;
   std::size_t max_connections_;
   RequestHandler& handler_;
+  Duration hello_time_;
+  loop::Timer hello_timer_;
+  std::map<SessionId, TimePoint> silent_;  // until when they may be; of live connections
   loop::IoWatch watch_;
   loop::Timer pause_;
   bool paused_ = false;

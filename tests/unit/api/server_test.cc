@@ -96,7 +96,7 @@ class ServerTest : public ::testing::Test {
     PLEXRL_ASSIGN(auto listener, wire::listen_unix(socket_, 0666));
     router_ = std::make_unique<RequestRouter>(*node_, socket_, [] { return Status(); });
     server_ = std::make_unique<Server>(*loop_, std::move(listener), site().daemon.max_connections,
-                                       *router_);
+                                       *router_, hello_time_);
     router_->connect(*server_);
     node_->set_connection_hooks([this] { return server_->connected(); },
                                 [this](TenantId tenant) { server_->close_tenant(tenant); });
@@ -155,6 +155,7 @@ class ServerTest : public ::testing::Test {
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
 
+  Duration hello_time_ = Server::kHelloTime;
   std::string dir_;
   std::string socket_;
   std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
@@ -324,6 +325,61 @@ TEST_F(ServerTest, ConnectionsAreBounded) {
   EXPECT_FALSE(connect());
   clients.pop_back();
   EXPECT_TRUE(RpcClient::connect_when_up({socket_, "", "test"}, soon()));
+}
+
+class HelloTimeTest : public ServerTest {
+ protected:
+  // Long enough for a client that is slow for want of a processor.
+  HelloTimeTest() { hello_time_ = kSecond; }
+
+  // Sends `bytes` one by one until plexrld closes the connection; false when it never does.
+  bool closes_on_drip(const std::string& bytes) {
+    const auto fd = wire::connect_unix(socket_, soon());
+    if (!fd) return false;
+    for (const char byte : bytes) {
+      if (::send(fd->get(), &byte, 1, MSG_NOSIGNAL) < 0) return errno == EPIPE;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    return false;
+  }
+};
+
+TEST_F(HelloTimeTest, AConnectionThatSaysNothingIsClosed) {
+  EXPECT_TRUE(closes(""));
+  EXPECT_EQ(query(wire::QueryKind::Status)["connections"], 1);
+}
+
+TEST_F(HelloTimeTest, BytesWithoutAHelloDoNotExtendTheTime) {
+  const auto header = wire::encode_header({4096, 0});
+  const std::string bytes(header.begin(), header.end());
+  EXPECT_TRUE(closes_on_drip(bytes + std::string(76, 'x')));  // for 5 s
+}
+
+// Other requests are answered and are no hello.
+TEST_F(HelloTimeTest, OtherRequestsDoNotExtendTheTime) {
+  auto fd = wire::connect_unix(socket_, soon());
+  ASSERT_TRUE(fd);
+  wire::Channel channel(*std::move(fd));
+  Status status;
+  const TimePoint until = soon();
+  for (std::uint64_t id = 1; status.ok() && system_clock().now() < until; ++id) {
+    status = channel.send(wire::encode(wire::message(id, wire::QueryT{})));
+    if (status.ok()) status = channel.receive();
+    while (channel.next()) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_EQ(status.code(), Code::UNAVAILABLE) << status.to_string();
+}
+
+TEST_F(HelloTimeTest, AGreetedConnectionMayBeSilent) {
+  auto client = connect();
+  auto tenant = connect(open_job(5));
+  ASSERT_TRUE(client);
+  ASSERT_TRUE(tenant);
+  EXPECT_TRUE(closes(""));  // opened later, so its end shows that the others' time is over too
+  EXPECT_TRUE(client->call<wire::JsonT>(wire::QueryT{}, soon()));
+  EXPECT_TRUE(tenant->call<wire::JsonT>(wire::QueryT{}, soon()));
 }
 
 }  // namespace
