@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // sbatch, salloc and srun: keeps apart what was given to the job that they run in.
+#include <unistd.h>
+
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "contexts.h"
 #include "slurm/marked_env.h"
-
-extern char** environ;
 
 namespace plexrl::spank {
 namespace {
@@ -22,7 +22,7 @@ std::vector<std::string> environment() {
 std::string name_of(const std::string& entry) { return entry.substr(0, entry.find('=')); }
 
 // Makes the process's environment what `wanted` says; only removal and addition of names is needed.
-void apply(const std::vector<std::string>& before, std::vector<std::string> wanted) {
+void apply(const std::vector<std::string>& before, const std::vector<std::string>& wanted) {
   std::vector<std::string> kept;
   for (const std::string& entry : wanted) kept.push_back(name_of(entry));
   for (const std::string& entry : before) {

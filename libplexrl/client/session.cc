@@ -128,7 +128,7 @@ Status Session::send(Exchange& exchange) {
     fds.emplace_back(::fcntl(exchange.fd.get(), F_DUPFD_CLOEXEC, 0));
     if (!fds[0]) return errno_error(Code::IO, errno, "duplicate the file's descriptor");
   }
-  const Status status = channel_->send(std::move(payload), std::move(fds));
+  Status status = channel_->send(std::move(payload), std::move(fds));
   if (status.code() == Code::BUSY || status.code() == Code::TOO_LARGE) return status;
   exchange.sent = status.ok();
   return {};

@@ -37,7 +37,7 @@ std::uint64_t model_host_bytes(const config::ModelEntry& model, const std::strin
                                std::uint32_t rank, std::uint64_t chunk_bytes) {
   const std::uint64_t arena =
       round_up(sizeof(float) * arena_elements(model, train_mode, rank), chunk_bytes);
-  return 2 * 4 * arena + arena;
+  return std::uint64_t{2} * 4 * arena + arena;
 }
 
 }  // namespace plexrl::slurm

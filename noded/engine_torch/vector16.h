@@ -49,27 +49,29 @@ PLEXRL_INLINE float sum(Floats value) {
   return lanes[0];
 }
 
+// Lanes of a and then of b, by index; GCC and clang both have this form.
+template <int... kIndex>
+PLEXRL_INLINE Floats shuffle(Floats a, Floats b) {
+  return __builtin_shufflevector(a, b, kIndex...);
+}
+
 // The sums of sixteen vectors, each by the same tree as `sum`, in the order of the array.
 PLEXRL_INLINE Floats sums(const Floats* v) {
   Floats a[8], b[4];
-  const Ints low8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23};
-  const Ints high8 = {8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31};
-  for (int i = 0; i < 8; ++i)
-    a[i] = __builtin_shuffle(v[2 * i], v[2 * i + 1], low8) +
-           __builtin_shuffle(v[2 * i], v[2 * i + 1], high8);
-  const Ints low4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
-  const Ints high4 = {4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31};
-  for (int i = 0; i < 4; ++i)
-    b[i] = __builtin_shuffle(a[2 * i], a[2 * i + 1], low4) +
-           __builtin_shuffle(a[2 * i], a[2 * i + 1], high4);
-  const Ints low2 = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29};
-  const Ints high2 = {2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31};
-  for (int i = 0; i < 2; ++i)
-    a[i] = __builtin_shuffle(b[2 * i], b[2 * i + 1], low2) +
-           __builtin_shuffle(b[2 * i], b[2 * i + 1], high2);
-  const Ints even = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
-  const Ints odd = {1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31};
-  return __builtin_shuffle(a[0], a[1], even) + __builtin_shuffle(a[0], a[1], odd);
+  for (std::int64_t i = 0; i < 8; ++i)
+    a[i] = shuffle<0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23>(v[2 * i], v[2 * i + 1]) +
+           shuffle<8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31>(v[2 * i],
+                                                                                 v[2 * i + 1]);
+  for (std::int64_t i = 0; i < 4; ++i)
+    b[i] =
+        shuffle<0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27>(a[2 * i], a[2 * i + 1]) +
+        shuffle<4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31>(a[2 * i], a[2 * i + 1]);
+  for (std::int64_t i = 0; i < 2; ++i)
+    a[i] =
+        shuffle<0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29>(b[2 * i], b[2 * i + 1]) +
+        shuffle<2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31>(b[2 * i], b[2 * i + 1]);
+  return shuffle<0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>(a[0], a[1]) +
+         shuffle<1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31>(a[0], a[1]);
 }
 
 // e^x for x <= 88; below -87 it is about 1e-38, never a denormal. Reduction by ln 2 in two parts

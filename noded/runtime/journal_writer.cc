@@ -29,10 +29,10 @@ std::vector<fs::path> segments_in(const std::string& dir) {
 }
 
 std::string next_name(const std::vector<fs::path>& segments) {
-  const std::uint64_t last =
+  const unsigned long long last =
       segments.empty() ? 0 : std::strtoull(segments.back().stem().c_str(), nullptr, 10);
   char name[40];
-  std::snprintf(name, sizeof name, "%012llu.journal", static_cast<unsigned long long>(last + 1));
+  std::snprintf(name, sizeof name, "%012llu.journal", last + 1);
   return name;
 }
 

@@ -178,7 +178,7 @@ Result<ModelId> ModelService::admit(EngineId engine, const Wanted& wanted, Model
 
 // Without room for two copies of the committed segments the model is committed when it is parked.
 Status ModelService::add_known(const Model& model) {
-  const Status status = parts_.state.add_model(model.id, model.tenant, model.shape.segments, false);
+  Status status = parts_.state.add_model(model.id, model.tenant, model.shape.segments, false);
   if (status.code() != Code::NO_CAPACITY) return status;
   PLEXRL_TRY(parts_.state.add_model(model.id, model.tenant, model.shape.segments, true));
   PLEXRL_LOG(kInfo, "model %llu: commits when parked only: %s",

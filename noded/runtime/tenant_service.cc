@@ -61,7 +61,7 @@ Status TenantService::try_open(const wire::OpenJobT& request, const slurm::Grant
   PLEXRL_ASSIGN(const auto opened, parts_.tenants.open(request.job_id, request.uid, request.gid,
                                                        grant, parts_.clock.now()));
   if (!opened.created) return {};
-  const Status reserved = parts_.state.open_tenant(opened.id, host_bytes(grant));
+  Status reserved = parts_.state.open_tenant(opened.id, host_bytes(grant));
   if (!reserved.ok()) PLEXRL_TRY(parts_.tenants.remove(opened.id));
   return reserved;
 }

@@ -132,6 +132,7 @@ Status BenchDaemon::spawn(const std::string& program) {
   std::vector<std::string> words = {program,  "--config",  config,
                                     "--node", "benchnode", "--fake-engine"};
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
