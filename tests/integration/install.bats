@@ -58,7 +58,7 @@ builds() {
 }
 
 @test "a C++ program builds and runs with pkg-config plexrl" {
-  builds g++ -std=c++20 -pedantic "$top/tests/abi/installed_client.cc"
+  builds g++ -std=c++17 -pedantic "$top/tests/abi/installed_client.cc"
 }
 
 @test "the programs run from where they were installed" {

@@ -184,7 +184,7 @@ TEST_F(SessionTest, RefusedTrainingIsSubmittedAgainUnderItsNumber) {
 
 TEST_F(SessionTest, TrainingThatStaysRefusedEndsAfterTheTimeoutAndTheNumberIsUsedAgain) {
   service_.script([](const auto&, std::size_t) { return Verdict::kUnavailable; });
-  const Session session = connect(milliseconds(60));
+  const Session session = connect(milliseconds(600));
   const Model model = session.create_model({});
   EXPECT_EQ(status_of([&] { model.publish().wait(); }), PLEXRL_UNAVAILABLE);
   service_.script(nullptr);
