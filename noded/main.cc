@@ -27,7 +27,7 @@
 #include "engine/stray_engines.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
-#include "store/state_store.h"
+#include "store/writer_thread.h"
 #include "wire/unix_socket.h"
 
 namespace {
@@ -160,6 +160,7 @@ class Daemon {
 
  private:
   Status open();
+  Status open_store();
   Status open_runtime();
   Status open_api();
   Status watch_signals();
@@ -173,6 +174,8 @@ class Daemon {
   config::SiteConfig site_;
   std::unique_ptr<loop::EventLoop> loop_;
   std::unique_ptr<store::StateStore> store_;
+  std::unique_ptr<store::WriteQueue> writes_;
+  std::unique_ptr<store::WriterThread> writer_;
   loop::Timer tick_;
   loop::Timer drain_tick_;
   TimePoint drain_until_;
@@ -202,10 +205,18 @@ Status Daemon::open() {
   PLEXRL_TRY(make_folder(options_.run_dir + "/engines", 0700));
   PLEXRL_TRY(make_folder(options_.state_dir, 0700));
   PLEXRL_ASSIGN(loop_, loop::EventLoop::create());
-  PLEXRL_ASSIGN(store_, store::open_sqlite_store(options_.state_dir + "/plexrld.db"));
+  PLEXRL_TRY(open_store());
   PLEXRL_TRY(open_runtime());
   PLEXRL_TRY(open_api());
   return watch_signals();
+}
+
+Status Daemon::open_store() {
+  PLEXRL_ASSIGN(store_, store::open_sqlite_store(options_.state_dir + "/plexrld.db"));
+  writes_ = std::make_unique<store::WriteQueue>(
+      *store_, [this](std::function<void()> callback) { loop_->post(std::move(callback)); });
+  PLEXRL_ASSIGN(writer_, store::WriterThread::start(*writes_));
+  return {};
 }
 
 Status Daemon::open_runtime() {
@@ -214,7 +225,7 @@ Status Daemon::open_runtime() {
   runtime::NodeOptions options{options_.node, options_.run_dir, options_.state_dir, boot_id()};
   runtime::NodeSeams seams{
       system_clock(),
-      *store_,
+      *writes_,
       std::move(engines),
       create_pools,
       [](const engine::EngineSpec& spec) { return ::access(spec.socket_path.c_str(), F_OK) == 0; },

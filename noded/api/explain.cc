@@ -70,7 +70,6 @@ std::string gap(NodeRuntime& node, const Op& op) {
 }
 
 std::string held(NodeRuntime& node, const Op& op) {
-  if (!op.log_error.empty()) return "waiting until the node's store takes it: " + op.log_error;
   const auto flow = node.flows().find(op.model);
   if (flow != node.flows().end() && flow->second.recovering())
     return "waiting while the model is recovered: its training ops since the last commit run again";
@@ -82,7 +81,9 @@ std::string held(NodeRuntime& node, const Op& op) {
 }  // namespace
 
 std::string explain(NodeRuntime& node, const Op& op) {
-  const std::string what = std::string(op_kind_name(op.kind)) + ": ";
+  std::string what = std::string(op_kind_name(op.kind)) + ": ";
+  if (op.training() && !node.store_trouble().empty())
+    what += "its result will wait until the node's store takes it (" + node.store_trouble() + "); ";
   switch (op.state) {
     case OpState::kGap:
       return what + gap(node, op);

@@ -25,6 +25,7 @@ struct FakeModel {
   std::uint64_t version = 0;
   std::uint64_t applied_seq = 0;
   std::uint64_t committed_seq = 0;  // the last after which no gradients were pending
+  std::uint64_t started_seq = 0;    // the highest training op that was ever begun
   bool gradients_pending = false;
   std::map<wire::SegmentKind, FakeSegment> segments;  // KV of a yielded generate too
 };

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "wire/frame.h"
@@ -127,8 +128,10 @@ FakeProgram::Body FakeProgram::resume(const wire::EngineResumeT& request) {
     return error(Code::NO_CAPACITY, "resume: a fault on demand");
   }
   FakeModel model;
-  if (const auto parked = parked_.find(request.model); parked != parked_.end())
+  if (const auto parked = parked_.find(request.model); parked != parked_.end()) {
     model.applied_seq = parked->second.applied_seq;
+    model.started_seq = parked->second.started_seq;
+  }
   model.mode = request.mode;
   model.lora_rank = request.lora_rank;
   model.seed = request.seed;
@@ -205,6 +208,7 @@ FakeProgram::Body FakeProgram::commit(const wire::EngineCommitT& request) {
 
 Status FakeProgram::begin(const wire::EngineRunOpT& op) {
   PLEXRL_ASSIGN(FakeModel* const model, resident(op.model));
+  model->started_seq = std::max(model->started_seq, op.seq);
   if (!op.kv || model->segments.contains(SegmentKind::Kv)) return {};
   PLEXRL_TRY(device_->check(op.kv->device, op.kv->bytes));
   model->segments[SegmentKind::Kv] = {op.kv->bytes, op.kv->device};
@@ -247,6 +251,7 @@ wire::EngineHelloT FakeProgram::hello() const {
     held->version = model.version;
     held->applied_seq = model.applied_seq;
     held->committed_seq = model.committed_seq;
+    held->started_seq = model.started_seq;
     held->gradients_pending = model.gradients_pending;
     for (const auto& [kind, segment] : model.segments)
       held->segments.push_back(place_of(kind, segment));

@@ -36,6 +36,7 @@ wire::ModelHeldT held(const HeldModel& model) {
   out.version = model.position.version;
   out.applied_seq = model.position.applied_seq;
   out.committed_seq = model.position.committed_seq;
+  out.started_seq = model.position.started_seq;
   out.gradients_pending = model.position.gradients_pending;
   const auto add = [&](wire::SegmentKind kind, std::uint64_t bytes,
                        const std::vector<std::uint32_t>& device) {

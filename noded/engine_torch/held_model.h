@@ -44,6 +44,7 @@ struct TrainPosition {
   bool gradients_pending = false;
   std::uint64_t applied_seq = 0;    // last training op that finished
   std::uint64_t committed_seq = 0;  // the last one that changed segments which commits copy
+  std::uint64_t started_seq = 0;    // the highest that was ever begun
 };
 
 struct HeldModel {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_torch/op_board.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "wire/message.h"
@@ -48,6 +49,8 @@ void OpBoard::run(const Ticket& ticket, wire::EngineRunOpT request, std::vector<
   running_->ticket = ticket;
   running_->arrived = system_clock().now();
   (*model)->running_op = running_->request.op;
+  std::uint64_t& started = (*model)->position.started_seq;
+  started = std::max(started, running_->request.seq);
   last_ = {};
   stop_.yield = stop_.drop = false;
   start_if_free();

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "core/byte_codec.h"
-#include "store/state_store.h"
+#include "store/async_store.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -109,21 +109,35 @@ Status Accounting::load() {
   return bad;
 }
 
-Status Accounting::save() {
+void Accounting::save() {
+  store::Batch batch;
+  std::vector<TenantId> saved;
   for (auto& [tenant, row] : rows_) {
     settle(row);
     std::string bytes = encode(row.totals);
     if (bytes == row.stored) continue;
-    PLEXRL_TRY(store_.put(kTable, tenant.value, 0, bytes).within("store the usage of jobs"));
+    batch.put(kTable, tenant.value, 0, bytes);
     row.stored = std::move(bytes);
+    saved.push_back(tenant);
   }
-  return {};
+  if (saved.empty()) return;
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
+               [this, saved = std::move(saved)](const Status& status) {
+                 if (status.ok()) return;
+                 PLEXRL_LOG(kWarning, "store the usage of jobs: %s", status.to_string().c_str());
+                 for (const TenantId tenant : saved)
+                   if (const auto row = rows_.find(tenant); row != rows_.end())
+                     row->second.stored.clear();
+               });
 }
 
 void Accounting::forget(TenantId tenant) {
   rows_.erase(tenant);
-  if (const Status status = store_.erase(kTable, tenant.value, 0); !status.ok())
-    PLEXRL_LOG(kWarning, "%s", status.to_string().c_str());
+  store::Batch batch;
+  batch.erase(kTable, tenant.value, 0, 0);
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)), [](const Status& status) {
+    if (!status.ok()) PLEXRL_LOG(kWarning, "forget a job's usage: %s", status.to_string().c_str());
+  });
 }
 
 TenantTotals& Accounting::totals(TenantId tenant) {

@@ -17,7 +17,7 @@
 #include "core/types.h"
 
 namespace plexrl::store {
-class StateStore;
+class AsyncStore;
 }
 
 namespace plexrl::runtime {
@@ -45,12 +45,13 @@ struct TenantTotals {
 
 class Accounting {
  public:
-  explicit Accounting(store::StateStore& store) : store_(store) {}
+  explicit Accounting(store::AsyncStore& store) : store_(store) {}
 
   // What an earlier plexrld saved. CORRUPT names the row.
   [[nodiscard]] Status load();
-  // Stores the totals that have changed since they were stored. IO: the rest is stored next time.
-  [[nodiscard]] Status save();
+  // Stores the totals that have changed since they were stored; not waited for. What the disk does
+  // not take is stored next time.
+  void save();
 
   // The span since the last call ends; call before anything below changes the picture.
   void advance(TimePoint now);
@@ -85,7 +86,7 @@ class Accounting {
   };
   void settle(Row& row) const;
 
-  store::StateStore& store_;
+  store::AsyncStore& store_;
   std::map<TenantId, Row> rows_;
   Sums sums_;
   TimePoint last_;

@@ -274,9 +274,9 @@ void ModelService::gone(ModelId id) {
   const EngineId engine = model->engine;
   parts_.state.remove_model(id);
   parts_.flows.erase(id);
-  Status status = parts_.log.forget(id);
-  if (status.ok()) status = parts_.models.remove(id);
-  if (!status.ok()) PLEXRL_LOG(kError, "%s", status.to_string().c_str());
+  parts_.log.forget(id);
+  if (const Status status = parts_.models.remove(id); !status.ok())
+    PLEXRL_LOG(kError, "%s", status.to_string().c_str());
   release_engine(engine);
 }
 

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "store/state_store.h"
+#include "base/log.h"
+#include "store/async_store.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -194,6 +195,17 @@ Result<ModelId> ModelTable::add(Model model) {
 
 Status ModelTable::save(const Model& model) {
   return store_.put(kModels, model.id.value, 0, encode(model));
+}
+
+void ModelTable::save_later(const Model& model) {
+  store::Batch batch;
+  batch.put(kModels, model.id.value, 0, encode(model));
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
+               [id = model.id](const Status& status) {
+                 if (!status.ok())
+                   PLEXRL_LOG(kError, "model %llu: %s", static_cast<unsigned long long>(id.value),
+                              status.to_string().c_str());
+               });
 }
 
 Status ModelTable::remove(ModelId id) {

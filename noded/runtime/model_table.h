@@ -15,7 +15,7 @@
 #include "state/segment.h"
 
 namespace plexrl::store {
-class StateStore;
+class AsyncStore;
 }
 
 namespace plexrl::runtime {
@@ -63,7 +63,7 @@ struct Model {
 
 class ModelTable {
  public:
-  explicit ModelTable(store::StateStore& store) : store_(store) {}
+  explicit ModelTable(store::AsyncStore& store) : store_(store) {}
   [[nodiscard]] Status load();
 
   // The engine of a base (mode Lora) when there is one.
@@ -77,6 +77,8 @@ class ModelTable {
   // Gives the model its id and stores it.
   [[nodiscard]] Result<ModelId> add(Model model);
   [[nodiscard]] Status save(const Model& model);
+  // Not waited for; a failure is logged. For what a restart finds out again.
+  void save_later(const Model& model);
   [[nodiscard]] Status remove(ModelId id);
   [[nodiscard]] Model* find(ModelId id);
   [[nodiscard]] Model* find(TenantId tenant, const std::string& name);
@@ -93,7 +95,7 @@ class ModelTable {
 
  private:
   [[nodiscard]] Result<ModelId> next_model_id();
-  store::StateStore& store_;
+  store::AsyncStore& store_;
   std::map<EngineId, EngineRow> engines_;
   std::map<ModelId, Model> models_;
   std::uint64_t last_model_ = 0;

@@ -40,6 +40,10 @@ void Mover::call(ModelId model, wire::EngineBodyUnion body,
 }
 
 void Mover::resume(ModelId model) {
+  if (storing_.count(model) != 0) {
+    resume_after_store_.insert(model);
+    return;
+  }
   auto plan = state_.plan_resume(model);
   if (!plan) return listener_.resume_failed(model, plan.error());
   moving_.insert(model);
@@ -99,19 +103,27 @@ void Mover::suspend_done(ModelId model, const Result<engine::Reply>& reply) {
     state_.suspend_failed(model);
     return listener_.park_failed(model, reply ? unexpected("a suspend") : reply.error());
   }
-  Model* const row = models_.find(model);
   const state::Position position{moved->step, moved->version, moved->seq, moved->gradients_pending};
-  const Status status = state_.suspend_done(model, position);
+  storing_.insert(model);
   models_.set_resident(model, false);
-  if (row != nullptr && status.ok()) {
-    const auto* manifest = state_.manifest(model);
-    if (manifest != nullptr) listener_.committed(model, manifest->position, {});
-  }
+  state_.suspend_done(model, position,
+                      [this, model](const Status& stored) { park_stored(model, stored); });
   listener_.parked(model);
-  if (status.ok()) return;
-  // The device memory is gone and the manifest is the old one: as after an engine's death.
-  PLEXRL_LOG(kError, "model %llu: suspend: %s", number(model), status.to_string().c_str());
-  listener_.rolled_back(model);
+}
+
+void Mover::park_stored(ModelId model, const Status& stored) {
+  storing_.erase(model);
+  const bool wanted = resume_after_store_.erase(model) != 0;
+  const auto* manifest = models_.find(model) != nullptr ? state_.manifest(model) : nullptr;
+  if (manifest == nullptr) return;  // a base, or removed meanwhile
+  if (stored.ok()) {
+    listener_.committed(model, manifest->position, {});
+  } else {
+    // The device memory is gone and the manifest is the old one: as after an engine's death.
+    PLEXRL_LOG(kError, "model %llu: suspend: %s", number(model), stored.to_string().c_str());
+    listener_.rolled_back(model);
+  }
+  if (wanted) resume(model);
 }
 
 void Mover::forget(ModelId model) {
@@ -168,11 +180,18 @@ void Mover::commit_done(ModelId model, const Result<engine::Reply>& reply) {
     return listener_.commit_ended(model, reply ? unexpected("a commit") : reply.error());
   }
   const state::Position position{done->step, done->version, done->seq, done->gradients_pending};
-  const Status status = state_.commit_done(model, done->epoch, position);
-  if (status.ok())
-    listener_.committed(model, position, Duration{static_cast<std::int64_t>(done->stall_ns)});
+  const Duration stall{static_cast<std::int64_t>(done->stall_ns)};
+  state_.commit_done(model, done->epoch, position,
+                     [this, model, position, stall](const Status& stored) {
+                       committed(model, position, stall, stored);
+                     });
+}
+
+void Mover::committed(ModelId model, const state::Position& position, Duration stall,
+                      const Status& stored) {
+  if (stored.ok()) listener_.committed(model, position, stall);
   commit_over(model);
-  listener_.commit_ended(model, status);
+  listener_.commit_ended(model, stored);
 }
 
 void Mover::commit_over(ModelId model) {
@@ -205,6 +224,7 @@ state::Position Mover::engine_lost(ModelId model) {
   committing_.erase(model);
   park_after_commit_.erase(model);
   forget_after_commit_.erase(model);
+  resume_after_store_.erase(model);
   kv_.erase(model);
   const state::Position position = state_.engine_lost(model);
   models_.set_resident(model, false);
@@ -223,6 +243,22 @@ Status Mover::adopt(ModelId model, const wire::ModelHeldT& held) {
   position.applied_seq = held.applied_seq;
   if (Model* const row = models_.find(model)) row->position = position;
   return {};
+}
+
+void Mover::discard(ModelId model, std::function<void()> done) {
+  wire::EngineForgetT request;
+  request.model = models_.wire_id(model);
+  wire::EngineBodyUnion body;
+  body.Set(std::move(request));
+  engines_.call(models_.engine_of(model), std::move(body), {},
+                [this, model, done = std::move(done)](const Result<engine::Reply>& reply) {
+                  if (!reply && reply.error().code() == Code::ENGINE_DOWN) return;
+                  if (!reply)
+                    PLEXRL_LOG(kError, "model %llu: forget: %s", number(model),
+                               reply.error().to_string().c_str());
+                  (void)engine_lost(model);
+                  done();
+                });
 }
 
 }  // namespace plexrl::runtime

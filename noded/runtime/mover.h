@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mover: carries the StateManager's plans out on the engines: resume, suspend, forget, commit. One
 // move or commit of a model is under way at a time; a suspend that comes during a commit waits for
-// it. Loop thread only; listener calls come from the loop, except that a plan which cannot be made
-// is reported from inside the call.
+// it. A model is parked as soon as it is off the device; a resume waits until its manifest is on
+// disk. Loop thread only; listener calls come from the loop, except that a plan which cannot be
+// made is reported from inside the call.
 #pragma once
 
 #include <map>
@@ -22,7 +23,7 @@ class MoveListener {
   virtual void resume_failed(ModelId model, const Status& why) = 0;
   virtual void parked(ModelId model) = 0;
   virtual void park_failed(ModelId model, const Status& why) = 0;
-  // Parked at an older manifest, because the new one could not be stored.
+  // It is parked at an older manifest, because the new one could not be stored.
   virtual void rolled_back(ModelId model) = 0;
   // The engine and the state manager hold nothing of it any more.
   virtual void forgotten(ModelId model) = 0;
@@ -51,7 +52,7 @@ class Mover {
   // Also when the move waits for the end of a commit.
   [[nodiscard]] bool moving(ModelId model) const {
     return moving_.count(model) != 0 || park_after_commit_.count(model) != 0 ||
-           forget_after_commit_.count(model) != 0;
+           forget_after_commit_.count(model) != 0 || resume_after_store_.count(model) != 0;
   }
 
   // KV of the model's started generate. kv_place: what the engine maps now.
@@ -63,11 +64,17 @@ class Mover {
   // position.
   [[nodiscard]] state::Position engine_lost(ModelId model);
   [[nodiscard]] Status adopt(ModelId model, const wire::ModelHeldT& held);
+  // Its state on the device must not be used: the engine forgets it and it is parked at its
+  // manifest, then `done`. Not called when the engine dies, which ends the same.
+  void discard(ModelId model, std::function<void()> done);
 
  private:
   void suspend_done(ModelId model, const Result<engine::Reply>& reply);
   void resume_done(ModelId model, const Result<engine::Reply>& reply);
   void commit_done(ModelId model, const Result<engine::Reply>& reply);
+  void committed(ModelId model, const state::Position& position, Duration stall,
+                 const Status& stored);
+  void park_stored(ModelId model, const Status& stored);
   void commit_over(ModelId model);
   void call(ModelId model, wire::EngineBodyUnion body,
             void (Mover::*done)(ModelId, const Result<engine::Reply>&));
@@ -80,6 +87,8 @@ class Mover {
   std::map<ModelId, state::Position> committing_;  // as of the commit's start
   std::set<ModelId> park_after_commit_;
   std::set<ModelId> forget_after_commit_;
+  std::set<ModelId> storing_;  // parked, and the manifest is on its way to the disk
+  std::set<ModelId> resume_after_store_;
   std::map<ModelId, state::SegmentMove> kv_;
 };
 

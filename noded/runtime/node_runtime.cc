@@ -135,7 +135,8 @@ NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& poo
       journal_(options_.state_dir + "/journal"),
       engines_(seams_.clock, seams_.engines, *this, [this](TimePoint when) { wake(when); }) {}
 
-NodeRuntime::~NodeRuntime() = default;
+// What was written still reaches the disk; nobody is left to hear of it.
+NodeRuntime::~NodeRuntime() { seams_.store.abandon(); }
 
 // ---- start ----
 
@@ -263,8 +264,10 @@ void NodeRuntime::engine_usable(EngineId engine) {
   live_->model_service.engine_up(engine);
 }
 
+// Manifests that are on their way to the disk are true first: recovery starts from what is stored.
 void NodeRuntime::engine_lost(EngineId engine, const Status&) {
   survivors_.erase(engine);
+  seams_.store.settle();
   live_->recovery.engine_lost(engine);
 }
 
@@ -305,9 +308,9 @@ void NodeRuntime::tick() {
 
 // What the store did not take, a full disk as a rule, is offered again until it does.
 TimePoint NodeRuntime::retry_store(TimePoint now) {
-  if (!live_->service.store_waits()) return {};
+  if (log_.trouble().empty()) return {};
   if (now >= store_retry_) {
-    live_->service.retry_store();
+    log_.retry();
     store_retry_ = now + kStoreRetry;
   }
   return store_retry_;
@@ -319,7 +322,7 @@ bool NodeRuntime::drain() {
   draining_ = true;
   if (!live_) return true;
   if (!live_->dispatcher.draining()) live_->dispatcher.drain();
-  return live_->dispatcher.idle();
+  return live_->dispatcher.idle() && seams_.store.idle();
 }
 
 void NodeRuntime::detach() {
@@ -329,8 +332,7 @@ void NodeRuntime::detach() {
 
 void NodeRuntime::save_usage() {
   accounting_.advance(seams_.clock.now());
-  if (const Status status = accounting_.save(); !status.ok())
-    PLEXRL_LOG(kWarning, "%s", status.to_string().c_str());
+  accounting_.save();
 }
 
 Status NodeRuntime::reload(const config::SiteConfig& fresh) {

@@ -16,7 +16,7 @@
 #include "runtime/op_files.h"
 #include "runtime/reattach.h"
 #include "runtime/tenant_service.h"
-#include "store/state_store.h"
+#include "store/async_store.h"
 
 namespace plexrl::runtime {
 
@@ -30,7 +30,7 @@ struct NodeOptions {
 // What the composition root brings along.
 struct NodeSeams {
   const Clock& clock;
-  store::StateStore& store;
+  store::AsyncStore& store;  // outlives the runtime
   EngineSupervisor::Factory engines;
   std::function<Result<Pools>(const state::PoolSizes&)> create_pools;
   // Whether an engine of an earlier plexrld may still serve this spec.
@@ -52,7 +52,7 @@ class NodeRuntime final : public EngineWatcher {
   // CORRUPT, IO: the store. NO_CAPACITY: the configured pools cannot be made.
   [[nodiscard]] Status start(std::function<void(const Status&)> ready);
   void tick();
-  // Asks running ops to yield; true when none runs any more.
+  // Asks running ops to yield; true when none runs any more and everything is on disk.
   [[nodiscard]] bool drain();
   void detach();
   // Takes what may change while jobs run (log level, users and groups, limits); INVALID_ARGUMENT
@@ -86,6 +86,8 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] FlowTable& flows() { return flows_; }
   [[nodiscard]] Accounting& accounting() { return accounting_; }
   [[nodiscard]] EngineSupervisor& engines() { return engines_; }
+  // Why the store does not take training ops and results; empty while it does.
+  [[nodiscard]] const std::string& store_trouble() const { return log_.trouble(); }
 
   void engine_ready(EngineId engine, const wire::EngineHelloT& hello) override;
   void engine_lost(EngineId engine, const Status& why) override;

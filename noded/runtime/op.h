@@ -60,7 +60,6 @@ struct Op {
   bool replay = false;     // has a result already; run again to rebuild the state
   bool cancelled = false;  // its result is CANCELLED whatever the engine says
   bool started = false;    // the engine has seen it
-  bool logged = false;     // training: the log has it, so it may run
   unsigned deaths = 0;     // engines that died while it ran
 
   std::uint64_t kv_bytes = 0;
@@ -73,8 +72,7 @@ struct Op {
   std::int64_t switch_before_ns = 0;
   wire::OpTimingT timing;
 
-  std::string log_error;  // why the log did not take it
-  Status refusal;         // not ok: it will not run, this is its result when its turn comes
+  Status refusal;  // not ok: it will not run, this is its result when its turn comes
   std::vector<Waiter> waiters;
   wire::OpValueUnion result;  // of a load that is being committed
 

@@ -3,7 +3,8 @@
 
 #include <algorithm>
 
-#include "store/state_store.h"
+#include "base/check.h"
+#include "base/log.h"
 #include "wire/message.h"
 
 namespace plexrl::runtime {
@@ -47,11 +48,13 @@ Status OpLog::load() {
 }
 
 Status OpLog::room(ModelId model, core::OpKind kind) const {
+  if (store_.crowded())
+    return error(Code::BUSY, "the disk of the node's store is behind; retry later");
   const auto found = models_.find(model);
   if (found == models_.end()) return {};
   const Index& index = found->second;
-  if (!index.unstored.empty())
-    return error(Code::BUSY, "the node's store takes no results (is its disk full?); retry later");
+  if (index.refused)
+    return error(Code::BUSY, "the node's store takes no rows (is its disk full?); retry later");
   if (index.ops.size() < kMaxLoggedOps && index.op_bytes < kMaxLoggedBytes) return {};
   const bool leads_to_commit = kind == core::OpKind::kOptimStep || kind == core::OpKind::kLoad;
   if (leads_to_commit && index.ops.size() < kMaxLoggedOps + kReservedOps) return {};
@@ -59,15 +62,16 @@ Status OpLog::room(ModelId model, core::OpKind kind) const {
                index.ops.size());
 }
 
-Status OpLog::append(const Op& op) {
+void OpLog::append(const Op& op) {
   const auto bytes = wire::encode(op_message(op));
-  PLEXRL_TRY(store_.put(kOps, op.model.value, op.seq, text_of(bytes)).within("log the op"));
   Index& index = models_[op.model];
   // A number may come again: a client's file is not there after a restart, so it sends the op anew.
   std::size_t& logged = index.ops[op.seq];
   index.op_bytes += bytes.size() - logged;
   logged = bytes.size();
-  return {};
+  store::Batch batch;
+  batch.put(kOps, op.model.value, op.seq, text_of(bytes));
+  add_row(op.model, std::move(batch));
 }
 
 std::vector<std::uint64_t> OpLog::logged(ModelId model) const {
@@ -78,7 +82,7 @@ std::vector<std::uint64_t> OpLog::logged(ModelId model) const {
 }
 
 Result<Op> OpLog::read(ModelId model, std::uint64_t seq) const {
-  PLEXRL_ASSIGN(const auto text, store_.get(kOps, model.value, seq));
+  PLEXRL_ASSIGN(const auto text, bytes_of(kOps, model, seq));
   PLEXRL_ASSIGN(auto message, decode(text));
   auto* submit = message.body.AsSubmitOp();
   if (submit == nullptr) return error(Code::CORRUPT, "logged op: not an op");
@@ -88,74 +92,119 @@ Result<Op> OpLog::read(ModelId model, std::uint64_t seq) const {
   op.seq = seq;
   op.kind = static_cast<core::OpKind>(submit->args.type);
   op.args = std::move(submit->args);
-  op.logged = true;
   return op;
 }
 
-Status OpLog::committed(ModelId model, std::uint64_t seq) {
+void OpLog::committed(ModelId model, std::uint64_t seq) {
   Index& index = models_[model];
   const auto last = index.ops.upper_bound(seq);
-  if (last == index.ops.begin()) return {};
-  PLEXRL_TRY(store_.erase(kOps, model.value, seq));
+  if (last == index.ops.begin()) return;
   for (auto it = index.ops.begin(); it != last; it = index.ops.erase(it))
     index.op_bytes -= it->second;
-  return {};
+  store::Batch batch;
+  batch.erase(kOps, model.value, 0, seq);
+  add_row(model, std::move(batch));
 }
 
-Status OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcome) {
+void OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcome, Kept kept) {
   const auto message = outcome.status.ok() ? wire::message(seq, outcome.reply)
                                            : wire::message(seq, wire::to_failure(outcome.status));
   const auto bytes = wire::encode(message);
   Index& index = models_[model];
   index.results.insert(seq);
-  Status status = store_.put(kResults, model.value, seq, text_of(bytes)).within("keep the result");
-  if (!status.ok()) {
-    index.unstored.emplace(seq, text_of(bytes));
-    return status;
-  }
-  // The result is kept; that an older one is kept for longer harms nobody.
-  (void)trim_results(model, index);
-  return {};
+  store::Batch batch;
+  batch.put(kResults, model.value, seq, text_of(bytes));
+  trim_results(model, index, batch);
+  add_row(model, std::move(batch), std::move(kept));
 }
 
-Status OpLog::store_results() {
-  for (auto& [model, index] : models_) {
-    while (!index.unstored.empty()) {
-      const auto& [seq, bytes] = *index.unstored.begin();
-      PLEXRL_TRY(store_.put(kResults, model.value, seq, bytes).within("keep the result"));
-      index.unstored.erase(index.unstored.begin());
-    }
-  }
-  return {};
-}
-
-bool OpLog::stored(ModelId model, std::uint64_t seq) const {
-  const auto found = models_.find(model);
-  return found == models_.end() || found->second.unstored.count(seq) == 0;
-}
-
-Status OpLog::trim_results(ModelId model, Index& index) {
-  // Erased in batches: one erase for many results instead of one for each.
-  if (index.results.size() <= 2 * kKeptResults) return {};
+void OpLog::trim_results(ModelId model, Index& index, store::Batch& batch) {
+  // Erased many at a time: one erase for many results instead of one for each.
+  if (index.results.size() <= 2 * kKeptResults) return;
   const std::uint64_t newest = *index.results.rbegin();
   std::uint64_t limit = newest - kKeptResults;
   // A replay has to know which of the logged ops had failed.
   if (!index.ops.empty()) limit = std::min(limit, index.ops.begin()->first - 1);
-  PLEXRL_TRY(store_.erase(kResults, model.value, limit));
   index.results.erase(index.results.begin(), index.results.upper_bound(limit));
-  return {};
+  batch.erase(kResults, model.value, 0, limit);
 }
 
-Result<std::string> OpLog::result_bytes(ModelId model, std::uint64_t seq) const {
-  if (const auto found = models_.find(model); found != models_.end()) {
-    const auto kept = found->second.unstored.find(seq);
-    if (kept != found->second.unstored.end()) return kept->second;
-  }
-  return store_.get(kResults, model.value, seq);
+// ---- the way to the store ----
+
+void OpLog::add_row(ModelId model, store::Batch batch, Kept kept) {
+  Index& index = models_[model];
+  index.rows.push_back({++last_ticket_, std::make_shared<const store::Batch>(std::move(batch)),
+                        false, std::move(kept)});
+  if (!index.refused) offer(model, index.rows.back());
 }
+
+void OpLog::offer(ModelId model, Row& row) {
+  row.under_way = true;
+  store_.write(row.batch, [this, model, ticket = row.ticket](const Status& status) {
+    answered(model, ticket, status);
+  });
+}
+
+// Answers come in order, and behind a failure only failures: an ok is for the first row.
+void OpLog::answered(ModelId model, std::uint64_t ticket, const Status& status) {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return;
+  Index& index = found->second;
+  const auto row = std::find_if(index.rows.begin(), index.rows.end(),
+                                [&](const Row& one) { return one.ticket == ticket; });
+  if (row == index.rows.end()) return;
+  row->under_way = false;
+  if (!status.ok()) return refused(index, status);
+  PLEXRL_CHECK(row == index.rows.begin(), "rows of a model reach the store in order");
+  const Kept kept = std::move(row->kept);
+  index.rows.pop_front();
+  if (index.refused) taken(model, index);
+  if (kept) kept();
+}
+
+void OpLog::refused(Index& index, const Status& why) {
+  index.refused = true;
+  if (trouble_.empty())
+    PLEXRL_LOG(kError, "keep training ops and results: %s; results wait until it works",
+               why.to_string().c_str());
+  trouble_ = why.text();
+}
+
+// The first row was the trial.
+void OpLog::taken(ModelId model, Index& index) {
+  index.refused = false;
+  for (Row& row : index.rows) offer(model, row);
+  const bool others = std::any_of(models_.begin(), models_.end(),
+                                  [](const auto& entry) { return entry.second.refused; });
+  if (others) return;
+  trouble_.clear();
+  PLEXRL_LOG(kInfo, "training ops and results are stored again");
+}
+
+void OpLog::retry() {
+  for (auto& [model, index] : models_)
+    if (index.refused && !index.rows.front().under_way) offer(model, index.rows.front());
+}
+
+Result<std::string> OpLog::bytes_of(std::string_view table, ModelId model,
+                                    std::uint64_t seq) const {
+  if (const auto found = models_.find(model); found != models_.end()) {
+    const auto& rows = found->second.rows;
+    for (auto row = rows.rbegin(); row != rows.rend(); ++row)
+      for (const auto& change : row->batch->changes()) {
+        if (change.table != table || seq < change.subkey || seq > change.last) continue;
+        if (!change.erase) return change.value;
+        return error(Code::NOT_FOUND, "training op %llu was committed",
+                     static_cast<unsigned long long>(seq));
+      }
+  }
+  return store_.get(table, model.value, seq);
+}
+
+// ---- results ----
 
 Result<OpOutcome> OpLog::result(ModelId model, std::uint64_t seq) const {
-  PLEXRL_ASSIGN(const auto text, result_bytes(model, seq));
+  PLEXRL_ASSIGN(const auto text, bytes_of(kResults, model, seq));
   PLEXRL_ASSIGN(auto message, decode(text));
   OpOutcome outcome;
   if (const auto* failure = message.body.AsFailure()) {
@@ -179,10 +228,23 @@ std::uint64_t OpLog::last_result(ModelId model) const {
   return *found->second.results.rbegin();
 }
 
-Status OpLog::forget(ModelId model) {
-  models_.erase(model);
-  PLEXRL_TRY(store_.erase(kOps, model.value, UINT64_MAX));
-  return store_.erase(kResults, model.value, UINT64_MAX);
+std::uint64_t OpLog::last_known(ModelId model) const {
+  const auto found = models_.find(model);
+  if (found == models_.end() || found->second.ops.empty()) return last_result(model);
+  return std::max(last_result(model), found->second.ops.rbegin()->first);
+}
+
+void OpLog::forget(ModelId model) {
+  auto gone = models_.extract(model);
+  store::Batch batch;
+  batch.erase(kOps, model.value, 0, UINT64_MAX);
+  batch.erase(kResults, model.value, 0, UINT64_MAX);
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)), [](const Status& status) {
+    if (!status.ok()) PLEXRL_LOG(kError, "forget a model's log: %s", status.to_string().c_str());
+  });
+  if (gone.empty()) return;
+  for (const Row& row : gone.mapped().rows)
+    if (row.kept) row.kept();
 }
 
 }  // namespace plexrl::runtime

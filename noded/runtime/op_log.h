@@ -3,18 +3,20 @@
 // in a manifest yet (replayed after an engine's death), "results" the first result of each number
 // (given again to a retried one). Both are wire messages, request_id = the op's number. Bounded:
 // the newest kKeptResults results of a model, and kMaxLoggedOps / kMaxLoggedBytes of ops since its
-// last commit. Loop thread only.
+// last commit.
+//
+// Nothing here waits for the disk: what was given is there at once for every call of this class,
+// and reaches the store in the order of the calls, per model. `kept` tells when. What the store
+// does not take (a full disk) stays in memory until retry() has brought it there. Loop thread only.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <set>
 
 #include "runtime/op.h"
-
-namespace plexrl::store {
-class StateStore;
-}
+#include "store/async_store.h"
 
 namespace plexrl::runtime {
 
@@ -27,44 +29,68 @@ class OpLog {
   // Beyond both, for the ops that lead to a commit: otherwise a full log could never be emptied.
   static constexpr std::size_t kReservedOps = 64;
 
-  explicit OpLog(store::StateStore& store) : store_(store) {}
+  // Called once, from the loop.
+  using Kept = std::function<void()>;
+
+  explicit OpLog(store::AsyncStore& store) : store_(store) {}
   // Reads both tables; CORRUPT names the row.
   [[nodiscard]] Status load();
 
   // BUSY when the model's log is full until its next commit (optim_step and load use the reserve),
-  // or while the store takes no results.
+  // or while the store takes no rows.
   [[nodiscard]] Status room(ModelId model, core::OpKind kind) const;
-  [[nodiscard]] Status append(const Op& op);
+  void append(const Op& op);
   // Numbers with a logged op, in order.
   [[nodiscard]] std::vector<std::uint64_t> logged(ModelId model) const;
   // The op as it was accepted, without fd, tenant and waiters.
   [[nodiscard]] Result<Op> read(ModelId model, std::uint64_t seq) const;
   // The model's manifest holds everything up to `seq`.
-  [[nodiscard]] Status committed(ModelId model, std::uint64_t seq);
+  void committed(ModelId model, std::uint64_t seq);
 
-  // When it fails (a full disk) the outcome is kept in memory, where a replay finds it, until
-  // store_results() has stored it; nobody may hear of it before. Meanwhile the model has no room.
-  [[nodiscard]] Status put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcome);
-  [[nodiscard]] Status store_results();
-  [[nodiscard]] bool stored(ModelId model, std::uint64_t seq) const;  // of a number with a result
+  // `kept`: the result is durable, and all that was given of the model before it. Nobody may hear
+  // of the result earlier. Also called when the model is forgotten first.
+  void put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcome, Kept kept);
   [[nodiscard]] Result<OpOutcome> result(ModelId model, std::uint64_t seq) const;  // NOT_FOUND
   [[nodiscard]] bool has_result(ModelId model, std::uint64_t seq) const;
+  // The highest number with an op or a result; 0 when there is none.
+  [[nodiscard]] std::uint64_t last_known(ModelId model) const;
   // The highest number with a result; 0 when there is none.
   [[nodiscard]] std::uint64_t last_result(ModelId model) const;
-  [[nodiscard]] Status forget(ModelId model);  // model removed
+  void forget(ModelId model);  // model removed
+
+  // What the store did not take is offered to it again.
+  void retry();
+  // Why the store does not take rows; empty while it does.
+  [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
  private:
+  // Changes on their way to the store.
+  struct Row {
+    std::uint64_t ticket = 0;
+    store::BatchPtr batch;
+    bool under_way = false;
+    Kept kept;
+  };
   struct Index {
     std::map<std::uint64_t, std::size_t> ops;  // seq -> bytes
     std::uint64_t op_bytes = 0;
     std::set<std::uint64_t> results;
-    std::map<std::uint64_t, std::string> unstored;  // results that the store did not take
+    std::deque<Row> rows;  // in order
+    bool refused = false;  // the store did not take the first one
   };
 
-  [[nodiscard]] Status trim_results(ModelId model, Index& index);
-  [[nodiscard]] Result<std::string> result_bytes(ModelId model, std::uint64_t seq) const;
-  store::StateStore& store_;
+  void add_row(ModelId model, store::Batch batch, Kept kept = {});
+  void offer(ModelId model, Row& row);
+  void answered(ModelId model, std::uint64_t ticket, const Status& status);
+  void refused(Index& index, const Status& why);
+  void taken(ModelId model, Index& index);
+  void trim_results(ModelId model, Index& index, store::Batch& batch);
+  [[nodiscard]] Result<std::string> bytes_of(std::string_view table, ModelId model,
+                                             std::uint64_t seq) const;
+  store::AsyncStore& store_;
   std::map<ModelId, Index> models_;
+  std::uint64_t last_ticket_ = 0;
+  std::string trouble_;
 };
 
 }  // namespace plexrl::runtime

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/op_results.h"
 
-#include "base/log.h"
+#include "base/check.h"
 
 namespace plexrl::runtime {
 
@@ -36,38 +36,37 @@ void OpResults::count(const Op& op, const OpOutcome& outcome, std::uint64_t toke
   kind.queued_ns += op.first_run_ns;
 }
 
+// A result that was told and is not stored would be lost with this process, and the op would seem
+// never to have run. The next ops go on meanwhile.
 void OpResults::finish(Op& op, OpOutcome outcome, std::uint64_t tokens) {
   op.timing.run_ns = static_cast<std::uint64_t>(op.run_ns);
   outcome.reply.op = op.id.value;
   outcome.reply.timing = std::make_unique<wire::OpTimingT>(op.timing);
-  const bool kept = keep(op, outcome);
   count(op, outcome, tokens);
   accounting_.advance(clock_.now());
   accounting_.op_left(op.tenant);
   const ModelId model = op.model;
   const std::uint64_t seq = op.seq;
+  const bool keep = op.training() && op.state != OpState::kGap;
   std::vector<Waiter> waiters = ops_.remove(op.id);
-  if (!kept) {
-    untold_.push_back({model, seq, std::move(outcome), std::move(waiters)});
+  if (!keep) {
+    for (const Waiter& waiter : waiters) waiter.handler(outcome);
     return;
   }
-  for (const Waiter& waiter : waiters) waiter.handler(outcome);
+  Untold& untold = untold_[{model, seq}];
+  untold = {std::move(outcome), std::move(waiters)};
+  log_.put_result(model, seq, untold.outcome, [this, model, seq] { tell(model, seq); });
 }
 
-// A result that was told and is not stored would be lost with this process, and the op would seem
-// never to have run.
-bool OpResults::keep(const Op& op, const OpOutcome& outcome) {
-  if (!op.training() || op.state == OpState::kGap) return true;
-  const Status kept = log_.put_result(op.model, op.seq, outcome);
-  if (!kept.ok() && untold_.empty())
-    PLEXRL_LOG(kError, "%s; results of training ops wait until it works", kept.to_string().c_str());
-  return kept.ok();
+void OpResults::tell(ModelId model, std::uint64_t seq) {
+  const auto told = untold_.extract({model, seq});
+  PLEXRL_CHECK(!told.empty(), "a result is told once");
+  for (const Waiter& waiter : told.mapped().waiters) waiter.handler(told.mapped().outcome);
 }
 
 void OpResults::repeat(ModelId model, std::uint64_t seq, Waiter waiter) {
-  for (Untold& one : untold_) {
-    if (one.model != model || one.seq != seq) continue;
-    one.waiters.push_back(std::move(waiter));
+  if (const auto untold = untold_.find({model, seq}); untold != untold_.end()) {
+    untold->second.waiters.push_back(std::move(waiter));
     return;
   }
   auto outcome = log_.result(model, seq);
@@ -76,18 +75,6 @@ void OpResults::repeat(ModelId model, std::uint64_t seq, Waiter waiter) {
   lost.status = error(Code::LOST, "the result of training op %llu is no longer kept",
                       static_cast<unsigned long long>(seq));
   waiter.handler(lost);
-}
-
-void OpResults::retry() {
-  if (untold_.empty()) return;
-  const Status stored = log_.store_results();
-  std::vector<Untold> told;
-  for (Untold& one : untold_)
-    if (log_.stored(one.model, one.seq)) told.push_back(std::move(one));
-  std::erase_if(untold_, [this](const Untold& one) { return log_.stored(one.model, one.seq); });
-  if (stored.ok()) PLEXRL_LOG(kInfo, "results of training ops are stored again");
-  for (const Untold& one : told)
-    for (const Waiter& waiter : one.waiters) waiter.handler(one.outcome);
 }
 
 void OpResults::replayed(Op& op) {

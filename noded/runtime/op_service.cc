@@ -53,8 +53,7 @@ void OpService::submit(SubmitRequest request) {
   Status refusal = size ? check_capacity(*model, *size) : size.error();
   if (const Status lost = take_lost(*model); !lost.ok()) {
     refusal = lost;
-    if (const Status saved = parts_.models.save(*model); !saved.ok())
-      PLEXRL_LOG(kError, "%s", saved.to_string().c_str());
+    parts_.models.save_later(*model);
   }
   // A training number is used up by a refusal too, so it goes through the stream.
   const bool numbered = request.submit.seq > 0 && model->mode != wire::TrainMode::None;
@@ -153,51 +152,9 @@ void OpService::submit_training(SubmitRequest request, Model& model, Status refu
 void OpService::accept(Op& op) {
   op.state = OpState::kHeld;
   if (!op.refusal.ok()) return end_training(op, failure(op.refusal), 0);
-  std::deque<OpId>& before = unlogged_[op.model];
-  if (before.empty() && log_op(op)) return;
-  before.push_back(op.id);
-}
-
-// False when the store does not take the op: it waits, because only a logged op can be run again.
-bool OpService::log_op(Op& op) {
-  const Status status = parts_.log.append(op);
-  if (!status.ok()) {
-    if (op.log_error.empty())
-      PLEXRL_LOG(kError, "model %llu: training op %llu waits: %s", number(op.model.value),
-                 number(op.seq), status.to_string().c_str());
-    op.log_error = status.text();
-    return false;
-  }
-  op.logged = true;
-  op.log_error.clear();
+  // It may run before the log has it on disk: its result is told after both.
+  parts_.log.append(op);
   parts_.flows.at(op.model).push(op.id, gate_of(op));
-  return true;
-}
-
-void OpService::retry_store() {
-  parts_.results.retry();
-  std::vector<ModelId> models;
-  for (const auto& [model, waiting] : unlogged_)
-    if (!waiting.empty()) models.push_back(model);
-  for (const ModelId model : models) {
-    retry_log(model);
-    pump(model);
-  }
-}
-
-void OpService::retry_log(ModelId model) {
-  std::deque<OpId>& waiting = unlogged_[model];
-  while (!waiting.empty()) {
-    Op* const op = parts_.ops.find(waiting.front());
-    if (op != nullptr && !log_op(*op)) return;
-    waiting.pop_front();
-  }
-}
-
-bool OpService::store_waits() const {
-  return parts_.results.waiting() ||
-         std::any_of(unlogged_.begin(), unlogged_.end(),
-                     [](const auto& entry) { return !entry.second.empty(); });
 }
 
 void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSize& size) {
@@ -276,8 +233,7 @@ void OpService::applied(Op& op, const wire::EngineOpDoneT& done) {
   state_->mark_dirty(op.model, position);
   if (!op.publish() || model->latest_version >= op.seq) return;
   model->latest_version = op.seq;
-  if (const Status saved = parts_.models.save(*model); !saved.ok())
-    PLEXRL_LOG(kError, "model %llu: %s", number(op.model.value), saved.to_string().c_str());
+  parts_.models.save_later(*model);
 }
 
 void OpService::end_training(Op& op, OpOutcome outcome, std::uint64_t tokens) {
@@ -364,8 +320,7 @@ void OpService::release_loads(ModelId model, std::uint64_t applied_seq) {
 void OpService::model_committed(ModelId model, const state::Position& position, Duration stall) {
   const Model* const row = parts_.models.find(model);
   if (row == nullptr) return;
-  if (const Status status = parts_.log.committed(model, position.applied_seq); !status.ok())
-    PLEXRL_LOG(kError, "model %llu: %s", number(model.value), status.to_string().c_str());
+  parts_.log.committed(model, position.applied_seq);
   TenantTotals& totals = parts_.accounting.totals(row->tenant);
   ++totals.commits;
   totals.commit_stall_ns += stall.ns;
@@ -393,7 +348,6 @@ void OpService::model_unusable(ModelId model, const Status& why) {
 
 void OpService::model_gone(ModelId model) {
   commit_wanted_.erase(model);
-  unlogged_.erase(model);
   // What ran or waited for a commit when its engine died.
   std::vector<OpId> left;
   for (const Op* op : parts_.ops.of_model(model)) left.push_back(op->id);

@@ -4,7 +4,6 @@
 // thread only.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <string>
 
@@ -50,9 +49,6 @@ class OpService final : public DispatchListener {
   void cancel(SessionId session, std::uint64_t request_id);
   // Its sampling ops that nobody else waits for are cancelled; training goes on.
   void session_closed(SessionId session);
-  // Ops and results that the store did not take are offered to it again.
-  void retry_store();
-  [[nodiscard]] bool store_waits() const;
   // Everything of the model that the engine has not seen ends with `why`.
   void drop_ops(ModelId model, const Status& why);
 
@@ -88,8 +84,6 @@ class OpService final : public DispatchListener {
   [[nodiscard]] Status check_capacity(const Model& model, const OpSize& size) const;
   [[nodiscard]] Op& add_op(SubmitRequest request, const OpSize& size);
   void accept(Op& op);
-  [[nodiscard]] bool log_op(Op& op);
-  void retry_log(ModelId model);
   void replay_ended(Op& op, const Result<wire::EngineOpDoneT>& result);
   void applied(Op& op, const wire::EngineOpDoneT& done);
   void want_commit(ModelId model);
@@ -102,7 +96,6 @@ class OpService final : public DispatchListener {
   std::function<void(ModelId)> rollback_;
   std::function<void(ModelId)> gone_;
   std::set<ModelId> commit_wanted_;
-  std::map<ModelId, std::deque<OpId>> unlogged_;  // accepted, in order; the store took none yet
 };
 
 }  // namespace plexrl::runtime

@@ -24,6 +24,7 @@ bool holds(const wire::EngineHelloT& hello, std::uint64_t model) {
 }  // namespace
 
 void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bool survivor) {
+  ahead_.erase(engine);
   if (!survivor) {
     for (const auto& held : hello.models) forget(engine, held->model);
     if (hello.running_op != 0)
@@ -45,6 +46,23 @@ void Reattach::drop_sampling(EngineId engine) {
 }
 
 void Reattach::open(EngineId engine) {
+  // Its ops have stopped: a running one would keep its model.
+  if (!ahead_[engine].empty()) return discard_next(engine);
+  ahead_.erase(engine);
+  open_known(engine);
+}
+
+void Reattach::discard_next(EngineId engine) {
+  const ModelId model = ahead_[engine].back();
+  ahead_[engine].pop_back();
+  PLEXRL_LOG(
+      kInfo,
+      "model %llu: its engine ran ops whose results were not on disk yet; back to the last commit",
+      static_cast<unsigned long long>(model.value));
+  parts_.dispatcher.mover().discard(model, [this, engine] { open(engine); });
+}
+
+void Reattach::open_known(EngineId engine) {
   // Later deaths are recovered when they happen; only what was before this plexrld is left for
   // here.
   if (opened_.insert(engine).second) {
@@ -60,6 +78,12 @@ void Reattach::adopt(EngineId engine, const wire::EngineHelloT& hello) {
     const bool base = held->model == 0 && row->base_known;
     const ModelId id = base ? row->base_model : ModelId{held->model};
     const bool known = base || parts_.models.find(id) != nullptr;
+    if (known && ahead_of_log(id, *held, hello) &&
+        parts_.dispatcher.mover().adopt(id, *held).ok()) {
+      parts_.models.set_resident(id, false);  // results of its ops count for nothing
+      ahead_[engine].push_back(id);
+      continue;
+    }
     Status status =
         known ? parts_.dispatcher.adopted(id, *held) : error(Code::NOT_FOUND, "nobody's model");
     if (status.ok()) {
@@ -71,6 +95,21 @@ void Reattach::adopt(EngineId engine, const wire::EngineHelloT& hello) {
                static_cast<unsigned long long>(held->model), status.to_string().c_str());
     forget(engine, held->model);
   }
+}
+
+bool Reattach::ahead_of_log(ModelId model, const wire::ModelHeldT& held,
+                            const wire::EngineHelloT& hello) const {
+  const Model* const row = parts_.models.find(model);
+  if (row == nullptr) return false;  // a base
+  const std::uint64_t committed = row->position.applied_seq;
+  const std::uint64_t known = std::max(parts_.log.last_known(model), committed);
+  if (std::max(held.started_seq, held.applied_seq) > known) return true;
+  for (const std::uint64_t seq : parts_.log.logged(model)) {
+    if (seq <= committed || seq > held.applied_seq || parts_.log.has_result(model, seq)) continue;
+    const Op* const op = parts_.ops.find_seq(model, seq);
+    if (op == nullptr || op->id.value != hello.finished_op) return true;
+  }
+  return false;
 }
 
 // It may have yielded with a part of its gradients added.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reattach: takes over an engine that outlived the plexrld before this one. What it holds is
 // adopted, the op that it runs or has finished is brought to its end, and what nobody knows any
-// more is forgotten; then it is up for the scheduler. A fresh engine goes straight there. Loop
-// thread only.
+// more is forgotten; then it is up for the scheduler. A state with a training op in it that has no
+// result (it had no time to reach the disk, and nobody was told) falls back to its manifest, and
+// the op is run again. A fresh engine goes straight there. Loop thread only.
 #pragma once
 
 #include <functional>
+#include <map>
+#include <vector>
 
 #include "runtime/recovery.h"
 
@@ -40,12 +43,17 @@ class Reattach {
   void running_ended(EngineId engine, OpId id, const Result<engine::Reply>& reply);
   void drop_sampling(EngineId engine);
   void open(EngineId engine);
+  void open_known(EngineId engine);
+  [[nodiscard]] bool ahead_of_log(ModelId model, const wire::ModelHeldT& held,
+                                  const wire::EngineHelloT& hello) const;
+  void discard_next(EngineId engine);
   void mark_yielded_training(ModelId model);
   [[nodiscard]] bool resident(const Op& op) const;
 
   Parts parts_;
   Up up_;
   std::set<EngineId> opened_;
+  std::map<EngineId, std::vector<ModelId>> ahead_;  // to be discarded before the engine is up
 };
 
 }  // namespace plexrl::runtime

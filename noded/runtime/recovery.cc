@@ -104,7 +104,7 @@ void Recovery::gather(ModelId model) {
   for (Op* const op : parts_.ops.of_model(model)) {
     if (op->replay) {
       parts_.results.replayed(*op);
-    } else if (op->training() && op->state != OpState::kGap && op->logged && !applied(*op)) {
+    } else if (op->training() && op->state != OpState::kGap && !applied(*op)) {
       if (op->started) flow.stream.requeue(op->seq);
       op->started = false;
       op->state = OpState::kHeld;
@@ -223,9 +223,8 @@ void Recovery::lose(Model& model, const Status& why) {
   model.latest_version = manifest != nullptr ? manifest->position.version : 0;
   // Clients that wait are told by their ops; otherwise the next call is.
   model.lost = parts_.ops.of_model(model.id).empty();
-  Status stored = parts_.log.committed(model.id, parts_.log.last_result(model.id));
-  if (stored.ok()) stored = parts_.models.save(model);
-  if (!stored.ok()) PLEXRL_LOG(kError, "%s", stored.to_string().c_str());
+  parts_.log.committed(model.id, parts_.log.last_result(model.id));
+  parts_.models.save_later(model);
   const ModelId id = model.id;
   parts_.service.drop_ops(id, loss);
   feed_waiting(id);

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "state/manifest_codec.h"
-#include "store/state_store.h"
+#include "store/async_store.h"
 
 namespace plexrl::state {
 namespace {
@@ -30,7 +30,7 @@ SegmentMove move_of(const SegmentSpec& spec, Chunks device, Chunks host) {
 }  // namespace
 
 Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
-                                                         store::StateStore& store,
+                                                         store::AsyncStore& store,
                                                          bool host_pool_is_new) {
   PLEXRL_CHECK(sizes.chunk_bytes > 0, "a chunk has bytes");
   auto manager = std::make_unique<ChunkStateManager>(sizes, store);
@@ -38,7 +38,7 @@ Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
   return std::unique_ptr<StateManager>(std::move(manager));
 }
 
-ChunkStateManager::ChunkStateManager(const PoolSizes& sizes, store::StateStore& store)
+ChunkStateManager::ChunkStateManager(const PoolSizes& sizes, store::AsyncStore& store)
     : sizes_(sizes), store_(store), device_(sizes.device_chunks), host_(sizes.host_chunks) {}
 
 // ---- opening ----
@@ -87,8 +87,9 @@ void ChunkStateManager::close_tenant(TenantId tenant) {
     if (record.tenant == tenant) models.push_back(id);
   for (const ModelId model : models) {
     const Tier tier = at(model).tier;
-    PLEXRL_CHECK(tier != Tier::kResuming && tier != Tier::kSuspending && !at(model).copy,
-                 "a tenant was closed while a model of it moves");
+    PLEXRL_CHECK(
+        tier != Tier::kResuming && tier != Tier::kSuspending && (!at(model).copy || at(model).flip),
+        "a tenant was closed while a model of it moves");
     remove_model(model);
   }
   tenants_.erase(tenant);
@@ -176,10 +177,14 @@ Status ChunkStateManager::continue_stored(ModelId model, ModelRecord& record) {
 void ChunkStateManager::erase_stored(ModelId model, const Chunks& chunks) {
   stored_.erase(model);
   damaged_.erase(model);
-  const Status status = store_.erase(kTable, model.value, kSubkey);
-  if (status.ok()) return host_.give_back(chunks);
-  PLEXRL_LOG(kWarning, "manifest of model %" PRIu64 " stays, with %zu chunks: %s", model.value,
-             chunks.size(), status.to_string().c_str());
+  store::Batch batch;
+  batch.erase(kTable, model.value, kSubkey, kSubkey);
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
+               [this, model, chunks](const Status& status) {
+                 if (status.ok()) return host_.give_back(chunks);
+                 PLEXRL_LOG(kWarning, "manifest of model %" PRIu64 " stays, with %zu chunks: %s",
+                            model.value, chunks.size(), status.to_string().c_str());
+               });
 }
 
 void ChunkStateManager::remove_model(ModelId model) {
@@ -191,13 +196,18 @@ void ChunkStateManager::remove_model(ModelId model) {
     return;
   }
   ModelRecord& record = found->second;
+  Chunks chunks = all_chunks(record.manifest);
+  if (record.flip) {
+    for (const auto& entry : record.copy->entries)
+      chunks.insert(chunks.end(), entry.host.begin(), entry.host.end());
+    record.copy.reset();
+  }
   drop_copy(record, false);
   drop_gradients(record);
   drop_kv(record);
   unmap_all(record);
-  Chunks chunks = all_chunks(record.manifest);
   chunks.insert(chunks.end(), record.doubtful.begin(), record.doubtful.end());
-  if (!chunks.empty()) erase_stored(model, chunks);
+  if (!chunks.empty() || record.in_doubt) erase_stored(model, chunks);
   if (record.tenant) tenants_.at(record.tenant).admitted -= record.admitted_chunks;
   models_.erase(found);
 }
@@ -212,7 +222,8 @@ std::uint64_t ChunkStateManager::device_bytes(ModelId model) const {
 
 Result<MovePlan> ChunkStateManager::plan_resume(ModelId model) {
   ModelRecord& record = at(model);
-  PLEXRL_CHECK(record.tier == Tier::kParked, "resume of a model that is not parked");
+  PLEXRL_CHECK(record.tier == Tier::kParked && !record.flip,
+               "resume of a model that is not parked");
   MovePlan plan;
   plan.model = model;
   plan.epoch = record.manifest.epoch;
@@ -376,7 +387,7 @@ Status ChunkStateManager::park_extras(ModelId model, ModelRecord& record) {
   return status.within("model " + std::to_string(model.value));
 }
 
-Status ChunkStateManager::suspend_done(ModelId model, const Position& position) {
+void ChunkStateManager::suspend_done(ModelId model, const Position& position, Flipped flipped) {
   ModelRecord& record = at(model);
   PLEXRL_CHECK(record.tier == Tier::kSuspending, "a suspend ended that was not planned");
   unmap_all(record);
@@ -384,18 +395,17 @@ Status ChunkStateManager::suspend_done(ModelId model, const Position& position) 
   Position committed = position;
   committed.gradients_pending = false;
   const bool behind = record.manifest.epoch > 0 && committed != record.manifest.position;
-  Status status;
-  if (!record.copy->entries.empty() || behind) {
-    status = flip(model, record, committed);
-  } else {
-    drop_copy(record, false);
-  }
-  // At the old manifest the ops since are replayed, the gradients among them.
-  if (!status.ok()) drop_gradients(record);
+  if (!record.copy->entries.empty() || behind)
+    return flip(model, record, committed, std::move(flipped));
+  drop_copy(record, false);
+  parked_at_manifest(record);
+  flipped({});
+}
+
+void ChunkStateManager::parked_at_manifest(ModelRecord& record) {
   record.dirty.clear();
   record.now = record.manifest.position;
   record.now.gradients_pending = !record.gradients.empty();
-  return status;
 }
 
 void ChunkStateManager::suspend_failed(ModelId model) {
@@ -428,23 +438,21 @@ Result<MovePlan> ChunkStateManager::plan_commit(ModelId model) {
   return plan;
 }
 
-Status ChunkStateManager::commit_done(ModelId model, std::uint64_t epoch,
-                                      const Position& position) {
+void ChunkStateManager::commit_done(ModelId model, std::uint64_t epoch, const Position& position,
+                                    Flipped flipped) {
   ModelRecord& record = at(model);
-  PLEXRL_CHECK(record.tier == Tier::kResident && record.copy,
+  PLEXRL_CHECK(record.tier == Tier::kResident && record.copy && !record.flip,
                "a commit ended that was not planned");
-  if (epoch != record.copy->epoch) {
-    const std::uint64_t planned = record.copy->epoch;
-    drop_copy(record, true);
-    return error(Code::PROTOCOL, "model %" PRIu64 ": epoch %" PRIu64 " was committed, not %" PRIu64,
-                 model.value, epoch, planned);
-  }
-  return flip(model, record, position);
+  if (epoch == record.copy->epoch) return flip(model, record, position, std::move(flipped));
+  const std::uint64_t planned = record.copy->epoch;
+  drop_copy(record, true);
+  flipped(error(Code::PROTOCOL, "model %" PRIu64 ": epoch %" PRIu64 " was committed, not %" PRIu64,
+                model.value, epoch, planned));
 }
 
 void ChunkStateManager::commit_failed(ModelId model) {
   ModelRecord& record = at(model);
-  PLEXRL_CHECK(record.copy, "a commit ended that was not planned");
+  PLEXRL_CHECK(record.copy && !record.flip, "a commit ended that was not planned");
   drop_copy(record, true);
 }
 
@@ -495,7 +503,8 @@ Status ChunkStateManager::recycle_copy(ModelId model, ModelRecord& record) {
 
 // Old chunks are free only after the store has the new manifest: whatever dies before that finds
 // the old state whole, whatever dies after it the new one.
-Status ChunkStateManager::flip(ModelId model, ModelRecord& record, const Position& position) {
+void ChunkStateManager::flip(ModelId model, ModelRecord& record, const Position& position,
+                             Flipped flipped) {
   Manifest next;
   next.model = model;
   next.epoch = record.copy->epoch;
@@ -509,30 +518,53 @@ Status ChunkStateManager::flip(ModelId model, ModelRecord& record, const Positio
     if (copied) replaced.insert(replaced.end(), entry.host.begin(), entry.host.end());
     if (!copied) next.entries.push_back(entry);
   }
-  const Status status = store_.put(kTable, model.value, kSubkey, encode_manifest(next));
-  if (!status.ok()) {
-    for (const auto& entry : record.copy->entries) {
-      record.doubtful.insert(record.doubtful.end(), entry.host.begin(), entry.host.end());
-      record.dirty.insert(entry.kind);
-    }
-    record.copy.reset();
-    return status.within("model " + std::to_string(model.value) + ": commit");
+  store::Batch batch;
+  batch.put(kTable, model.value, kSubkey, encode_manifest(next));
+  record.flip = ModelRecord::Flip{std::move(next), std::move(replaced)};
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
+               [this, model, done = std::move(flipped)](const Status& status) {
+                 done(flip_answered(model, status));
+               });
+}
+
+// The model may have been removed meanwhile; its chunks went with the erase of its row.
+Status ChunkStateManager::flip_answered(ModelId model, const Status& status) {
+  const auto found = models_.find(model);
+  if (found == models_.end())
+    return error(Code::CANCELLED, "model %" PRIu64 " was removed", model.value);
+  ModelRecord& record = found->second;
+  if (status.ok()) {
+    host_.give_back(record.flip->replaced);
+    record.manifest = std::move(record.flip->next);
+  } else {
+    flip_failed(record);
   }
-  host_.give_back(replaced);
-  record.manifest = std::move(next);
+  record.flip.reset();
   record.copy.reset();
-  return {};
+  if (record.tier == Tier::kParked) parked_at_manifest(record);
+  return status.within("model " + std::to_string(model.value) + ": commit");
+}
+
+// Parked at the old manifest, the ops since are replayed, the gradients among them.
+void ChunkStateManager::flip_failed(ModelRecord& record) {
+  record.in_doubt = true;
+  for (const auto& entry : record.copy->entries) {
+    record.doubtful.insert(record.doubtful.end(), entry.host.begin(), entry.host.end());
+    record.dirty.insert(entry.kind);
+  }
+  if (record.tier == Tier::kParked) drop_gradients(record);
 }
 
 // A write that failed may still have reached the disk. Writing the old manifest again settles it.
 Status ChunkStateManager::settle_doubt(ModelId model, ModelRecord& record) {
-  if (record.doubtful.empty()) return {};
+  if (!record.in_doubt) return {};
   const Status status = record.manifest.epoch > 0 ? store_.put(kTable, model.value, kSubkey,
                                                                encode_manifest(record.manifest))
                                                   : store_.erase(kTable, model.value, kSubkey);
   if (!status.ok()) return status.within("model " + std::to_string(model.value));
   host_.give_back(record.doubtful);
   record.doubtful.clear();
+  record.in_doubt = false;
   return {};
 }
 
@@ -558,6 +590,7 @@ Chunks ChunkStateManager::take_host(std::uint64_t count, Status& status, const c
 
 Position ChunkStateManager::engine_lost(ModelId model) {
   ModelRecord& record = at(model);
+  PLEXRL_CHECK(!record.flip, "a manifest is on its way to the disk: settle the store first");
   drop_copy(record, false);
   drop_gradients(record);
   drop_kv(record);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChunkStateManager: the StateManager over two chunk allocators and a StateStore.
+// ChunkStateManager: the StateManager over two chunk allocators and an AsyncStore.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace plexrl::state {
 
 class ChunkStateManager final : public StateManager {
  public:
-  ChunkStateManager(const PoolSizes& sizes, store::StateStore& store);
+  ChunkStateManager(const PoolSizes& sizes, store::AsyncStore& store);
   // Takes the chunks of all stored manifests, or erases them.
   [[nodiscard]] Status load(bool host_pool_is_new);
 
@@ -31,10 +31,11 @@ class ChunkStateManager final : public StateManager {
   void free_kv(ModelId model) override;
   void mark_dirty(ModelId model, const Position& now) override;
   Result<MovePlan> plan_suspend(ModelId model) override;
-  Status suspend_done(ModelId model, const Position& position) override;
+  void suspend_done(ModelId model, const Position& position, Flipped flipped) override;
   void suspend_failed(ModelId model) override;
   Result<MovePlan> plan_commit(ModelId model) override;
-  Status commit_done(ModelId model, std::uint64_t epoch, const Position& position) override;
+  void commit_done(ModelId model, std::uint64_t epoch, const Position& position,
+                   Flipped flipped) override;
   void commit_failed(ModelId model) override;
   Position engine_lost(ModelId model) override;
   Status adopt(ModelId model, const std::vector<SegmentMove>& held,
@@ -64,7 +65,10 @@ class ChunkStateManager final : public StateManager {
   [[nodiscard]] Status allocate_shadow(ModelId model, ModelRecord& record);
   [[nodiscard]] Status recycle_copy(ModelId model, ModelRecord& record);
   [[nodiscard]] Status park_extras(ModelId model, ModelRecord& record);
-  [[nodiscard]] Status flip(ModelId model, ModelRecord& record, const Position& position);
+  void flip(ModelId model, ModelRecord& record, const Position& position, Flipped flipped);
+  [[nodiscard]] Status flip_answered(ModelId model, const Status& status);
+  void flip_failed(ModelRecord& record);
+  void parked_at_manifest(ModelRecord& record);
   void drop_copy(ModelRecord& record, bool dirty_again);
   void drop_gradients(ModelRecord& record);
   void drop_kv(ModelRecord& record);
@@ -73,7 +77,7 @@ class ChunkStateManager final : public StateManager {
   [[nodiscard]] Chunks take_host(std::uint64_t count, Status& status, const char* what);
 
   PoolSizes sizes_;
-  store::StateStore& store_;
+  store::AsyncStore& store_;
   ChunkAllocator device_;
   ChunkAllocator host_;
   std::map<TenantId, Tenant> tenants_;

@@ -36,6 +36,13 @@ struct ModelRecord {
   };
   std::optional<Copy> copy;
 
+  // The manifest of a finished copy on its way to the disk; `copy` stays until it is there.
+  struct Flip {
+    Manifest next;
+    Chunks replaced;  // free when `next` is true
+  };
+  std::optional<Flip> flip;
+
   // Gradients are parked beside the manifest, not in it: a crash finds the manifest alone.
   Chunks gradients;
 
@@ -47,8 +54,9 @@ struct ModelRecord {
   };
   std::optional<Kv> kv;
 
-  // Chunks of a manifest whose write failed: the store may have it or not, so nobody gets them
-  // until the store has said again what is true.
+  // The write of a manifest failed: the store may have it or not, so nobody gets its new chunks,
+  // if any, until the store has said again what is true.
+  bool in_doubt = false;
   Chunks doubtful;
 
   [[nodiscard]] const SegmentSpec* find(SegmentKind kind) const;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // StateManager: the one table of what is where. Owns the allocation of the device pool's and the
 // host pool's chunks and the manifests; plans moves, which the engine carries out, and flips
-// manifests when it reports success. Writes a manifest through the StateStore before it treats it
-// as true. Loop thread only; no copying, no blocking beyond the StateStore.
+// manifests when it reports success. A manifest is true once the AsyncStore has it on disk, which
+// is not waited for. Loop thread only; no copying. Blocks on the disk at the start, and when a
+// dirty model is parked over its only copy.
 //
 // Life of a move: plan_x() allocates and marks; exactly one of x_done() / x_failed() follows, or
-// engine_lost() or remove_model(). Freed chunks may be handed out again only after that call.
+// engine_lost() or remove_model(). Freed chunks may be handed out again only after that call, those
+// that a manifest names or named only after what replaces it is on disk.
 // doc/state.md says which segments a plan holds and why a crash finds the old state or the new one.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +20,7 @@
 #include "state/segment.h"
 
 namespace plexrl::store {
-class StateStore;
+class AsyncStore;
 }
 
 namespace plexrl::state {
@@ -37,6 +40,9 @@ struct MovePlan {
 
 class StateManager {
  public:
+  // Called once: from inside the call when nothing had to be written, else from the loop.
+  using Flipped = std::function<void(const Status&)>;
+
   virtual ~StateManager() = default;
 
   // Reserves host memory for `host_bytes` of the tenant's grant, in whole chunks; NO_CAPACITY when
@@ -58,7 +64,7 @@ class StateManager {
                                          bool park_commits = false) = 0;
   // Frees what it has in both tiers and its manifest, wherever it is; no call to the engine may be
   // under way for it. Also for a model that was not added and has a stored manifest; fine for an
-  // unknown one.
+  // unknown one. A manifest on its way to the disk is still told.
   virtual void remove_model(ModelId model) = 0;
   // Whole chunks, without kv.
   [[nodiscard]] virtual std::uint64_t device_bytes(ModelId model) const = 0;
@@ -81,23 +87,26 @@ class StateManager {
   // NO_CAPACITY: no host chunks for KV or gradients; go on running, free KV, or commit first. BUSY
   // while a commit or move is under way.
   [[nodiscard]] virtual Result<MovePlan> plan_suspend(ModelId model) = 0;
-  // Flips the manifest when the state changed since. `position`: applied_seq as in EngineMoved.seq.
-  // On an error the model is parked at the old manifest: replay, as after engine_lost.
-  [[nodiscard]] virtual Status suspend_done(ModelId model, const Position& position) = 0;
+  // The model is parked, its device chunks are free. The manifest flips when the state changed
+  // since; until `flipped` the model must not be resumed. `position`: applied_seq as in
+  // EngineMoved.seq. On an error it is parked at the old manifest: replay, as after engine_lost.
+  virtual void suspend_done(ModelId model, const Position& position, Flipped flipped) = 0;
   virtual void suspend_failed(ModelId model) = 0;
 
   // NOT_FOUND when clean, BUSY while another commit or move is under way. Gradients are never
   // committed: they follow from the ops after the manifest's applied_seq.
   [[nodiscard]] virtual Result<MovePlan> plan_commit(ModelId model) = 0;
-  // `position`: applied_seq as in EngineCommitted.seq. PROTOCOL when `epoch` is not the planned
-  // one. On an error the old manifest stays and the segments are dirty again.
-  [[nodiscard]] virtual Status commit_done(ModelId model, std::uint64_t epoch,
-                                           const Position& position) = 0;
+  // `position`: applied_seq as in EngineCommitted.seq. The commit is under way until `flipped`.
+  // PROTOCOL when `epoch` is not the planned one. On an error the old manifest stays and the
+  // segments are dirty again.
+  virtual void commit_done(ModelId model, std::uint64_t epoch, const Position& position,
+                           Flipped flipped) = 0;
   virtual void commit_failed(ModelId model) = 0;
 
   // The engine died: device chunks are free, uncommitted changes are gone, parked gradients and KV
   // too, a move under way failed. Returns the position of the manifest, from which ops must be
-  // replayed. Fine for a model that is parked.
+  // replayed. Fine for a model that is parked. The caller has settled the store: no manifest is on
+  // its way.
   virtual Position engine_lost(ModelId model) = 0;
   // plexrld restarted and the engine still holds the model on these device chunks. KV is left out:
   // its op is unknown by now. PROTOCOL when it does not fit the segments or chunks are taken.
@@ -113,7 +122,7 @@ class StateManager {
 // before their models are added again. `host_pool_is_new`: the host pool does not hold what the
 // manifests say (no engine gave it back); they are erased. IO, CORRUPT: the store cannot be read.
 [[nodiscard]] Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
-                                                                       store::StateStore& store,
+                                                                       store::AsyncStore& store,
                                                                        bool host_pool_is_new);
 
 }  // namespace plexrl::state

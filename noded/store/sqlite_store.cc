@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "base/check.h"
 #include "base/unique_fd.h"
 #include "store/state_store.h"
 #include "store/store_limits.h"
@@ -106,7 +105,7 @@ constexpr std::array<const char*, kSlots> kSql = {
     "INSERT INTO facts(tab, key, subkey, value) VALUES(?1, ?2, ?3, ?4) "
     "ON CONFLICT(tab, key, subkey) DO UPDATE SET value = excluded.value",
     "SELECT value FROM facts WHERE tab = ?1 AND key = ?2 AND subkey = ?3",
-    "DELETE FROM facts WHERE tab = ?1 AND key = ?2 AND subkey <= ?3",
+    "DELETE FROM facts WHERE tab = ?1 AND key = ?2 AND subkey BETWEEN ?3 AND ?4",
     "SELECT key, subkey, value FROM facts WHERE tab = ?1 ORDER BY key, subkey",
     "BEGIN IMMEDIATE",
     "COMMIT",
@@ -127,15 +126,14 @@ class SqliteStore final : public StateStore {
     return {};
   }
 
-  Status put(std::string_view table, std::uint64_t key, std::uint64_t subkey,
-             std::string_view value) override {
-    PLEXRL_TRY(check_row(table, value.size()));
-    Use use(statements_[kPut].get());
-    use.bind(1, table);
-    use.bind(2, key);
-    use.bind(3, subkey);
-    use.bind_blob(4, value);
-    return change(use, "put");
+  Status apply(std::span<const BatchPtr> batches) override {
+    for (const BatchPtr& batch : batches) PLEXRL_TRY(check_batch(*batch));
+    PLEXRL_TRY(run(kBegin, "begin"));
+    Status status = make_all(batches);
+    if (status.ok()) status = run(kCommit, "commit");
+    // SQLite has ended the transaction by itself when the disk was full or broken.
+    if (!status.ok() && sqlite3_get_autocommit(db_.get()) == 0) (void)run(kRollback, "rollback");
+    return status;
   }
 
   Result<std::string> get(std::string_view table, std::uint64_t key,
@@ -151,15 +149,6 @@ class SqliteStore final : public StateStore {
     return std::string(use.blob(0));
   }
 
-  Status erase(std::string_view table, std::uint64_t key, std::uint64_t last_subkey) override {
-    PLEXRL_TRY(check_row(table, 0));
-    Use use(statements_[kErase].get());
-    use.bind(1, table);
-    use.bind(2, key);
-    use.bind(3, last_subkey);
-    return change(use, "erase");
-  }
-
   Status scan(std::string_view table, const Visitor& visit) const override {
     PLEXRL_TRY(check_row(table, 0));
     Use use(statements_[kScan].get());
@@ -169,59 +158,49 @@ class SqliteStore final : public StateStore {
     return result == SQLITE_DONE ? Status() : fail(result, "scan");
   }
 
-  Status begin() override {
-    PLEXRL_CHECK(!open_, "a transaction is open already");
-    PLEXRL_TRY(run(kBegin, "begin"));
-    open_ = true;
-    broken_ = {};
-    return {};
-  }
-
-  // A commit that fails leaves nothing behind of the transaction.
-  Status commit() override {
-    PLEXRL_CHECK(open_, "no transaction is open");
-    Status status = broken_.ok() ? run(kCommit, "commit") : broken_;
-    if (status.ok()) {
-      open_ = false;
-    } else {
-      rollback();
-    }
-    return status;
-  }
-
-  void rollback() override {
-    PLEXRL_CHECK(open_, "no transaction is open");
-    open_ = false;
-    // SQLite has ended the transaction by itself when the disk was full or broken.
-    if (sqlite3_get_autocommit(db_.get()) == 0) (void)run(kRollback, "rollback");
-  }
-
  private:
   Status fail(int result, const char* what) const {
     return sqlite_error(db_.get(), result, path_, what);
   }
 
-  // A failed change inside a transaction spoils it: the next changes must not slip out one by one.
-  Status change(Use& use, const char* what) {
-    if (open_ && !broken_.ok()) return broken_;
+  Status make_all(std::span<const BatchPtr> batches) {
+    for (const BatchPtr& batch : batches)
+      for (const Batch::Change& change : batch->changes())
+        PLEXRL_TRY(change.erase ? erase(change) : put(change));
+    return {};
+  }
+
+  Status put(const Batch::Change& change) {
+    Use use(statements_[kPut].get());
+    use.bind(1, change.table);
+    use.bind(2, change.key);
+    use.bind(3, change.subkey);
+    use.bind_blob(4, change.value);
+    return done(use, "put");
+  }
+
+  Status erase(const Batch::Change& change) {
+    Use use(statements_[kErase].get());
+    use.bind(1, change.table);
+    use.bind(2, change.key);
+    use.bind(3, change.subkey);
+    use.bind(4, change.last);
+    return done(use, "erase");
+  }
+
+  Status done(Use& use, const char* what) {
     const int result = use.step();
-    if (result == SQLITE_DONE) return {};
-    Status status = fail(result, what);
-    if (open_) broken_ = status;
-    return status;
+    return result == SQLITE_DONE ? Status() : fail(result, what);
   }
 
   Status run(Slot slot, const char* what) {
     Use use(statements_[slot].get());
-    const int result = use.step();
-    return result == SQLITE_DONE ? Status() : fail(result, what);
+    return done(use, what);
   }
 
   std::string path_;
   Db db_;
   std::array<Statement, kSlots> statements_;
-  bool open_ = false;
-  Status broken_;
 };
 
 Status execute(sqlite3* db, const std::string& path, const char* sql, const char* what) {

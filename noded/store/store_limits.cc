@@ -16,6 +16,12 @@ Status check_row(std::string_view table, std::size_t value_bytes) {
   return {};
 }
 
+Status check_batch(const Batch& batch) {
+  for (const Batch::Change& change : batch.changes())
+    PLEXRL_TRY(check_row(change.table, change.value.size()));
+  return {};
+}
+
 Status not_found(std::string_view table, std::uint64_t key, std::uint64_t subkey) {
   return error(Code::NOT_FOUND, "store: table %s has no row %" PRIu64 ".%" PRIu64,
                std::string(table).c_str(), key, subkey);

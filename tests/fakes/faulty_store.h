@@ -14,37 +14,26 @@ class FaultyStore final : public StateStore {
   enum class Fault { kNone, kBefore, kAfter };
   explicit FaultyStore(StateStore& below) : below_(below) {}
 
-  // Asked before every put and erase.
+  // Asked before every transaction.
   std::function<Fault()> fault = [] { return Fault::kNone; };
   int writes = 0;
 
-  Status put(std::string_view table, std::uint64_t key, std::uint64_t subkey,
-             std::string_view value) override {
-    return write([&] { return below_.put(table, key, subkey, value); });
+  Status apply(std::span<const BatchPtr> batches) override {
+    ++writes;
+    const Fault what = fault();
+    if (what == Fault::kBefore) return error(Code::IO, "store: no space left on device");
+    const Status status = below_.apply(batches);
+    return what == Fault::kAfter ? error(Code::IO, "store: input/output error") : status;
   }
   Result<std::string> get(std::string_view table, std::uint64_t key,
                           std::uint64_t subkey) const override {
     return below_.get(table, key, subkey);
   }
-  Status erase(std::string_view table, std::uint64_t key, std::uint64_t last_subkey) override {
-    return write([&] { return below_.erase(table, key, last_subkey); });
-  }
   Status scan(std::string_view table, const Visitor& visit) const override {
     return below_.scan(table, visit);
   }
-  Status begin() override { return below_.begin(); }
-  Status commit() override { return below_.commit(); }
-  void rollback() override { below_.rollback(); }
 
  private:
-  Status write(const std::function<Status()>& change) {
-    ++writes;
-    const Fault what = fault();
-    if (what == Fault::kBefore) return error(Code::IO, "store: no space left on device");
-    const Status status = change();
-    return what == Fault::kAfter ? error(Code::IO, "store: input/output error") : status;
-  }
-
   StateStore& below_;
 };
 

@@ -22,6 +22,7 @@
 #include "device/device_backend.h"
 #include "engine/fake_engine.h"
 #include "slurm/grant.h"
+#include "store/writer_thread.h"
 
 namespace plexrl::api {
 namespace {
@@ -75,7 +76,7 @@ class ServerTest : public ::testing::Test {
     PLEXRL_ASSIGN(timer_, loop_->make_timer([this] { node_->tick(); }));
     runtime::NodeSeams seams{
         system_clock(),
-        *store_,
+        writes_,
         [this](engine::EngineSpec spec, engine::EngineListener& listener) {
           return std::unique_ptr<engine::Engine>(
               engine::make_fake_engine(*loop_, std::move(spec), listener));
@@ -160,6 +161,9 @@ class ServerTest : public ::testing::Test {
   std::string socket_;
   std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
   std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
+  store::WriteQueue writes_{*store_,
+                            [this](std::function<void()> f) { loop_->post(std::move(f)); }};
+  std::unique_ptr<store::WriterThread> writer_ = store::WriterThread::start(writes_).value();
   loop::Timer timer_;
   std::unique_ptr<runtime::NodeRuntime> node_;
   std::unique_ptr<RequestRouter> router_;

@@ -4,13 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "fakes/faulty_store.h"
+#include "fakes/queued_store.h"
 
 namespace plexrl::runtime {
 namespace {
 
 TEST(Accounting, EverySpanGoesToOneAccount) {
-  const auto store = store::make_memory_store();
-  Accounting books(*store);
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting books(store.queue);
   const TenantId a{1};
   const TenantId b{2};
   books.advance(TimePoint{100});
@@ -35,8 +37,9 @@ TEST(Accounting, EverySpanGoesToOneAccount) {
 }
 
 TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
-  const auto store = store::make_memory_store();
-  Accounting books(*store);
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting books(store.queue);
   const TenantId a{1};
   const TenantId b{2};
   books.advance(TimePoint{1000});
@@ -60,9 +63,10 @@ TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
 }
 
 TEST(Accounting, ManyReadersSeeTheSameTimes) {
-  const auto store = store::make_memory_store();
-  Accounting often(*store);
-  Accounting once(*store);
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting often(store.queue);
+  Accounting once(store.queue);
   const TenantId a{1};
   for (Accounting* books : {&often, &once}) {
     books->advance(TimePoint{1});
@@ -84,22 +88,25 @@ TEST(Accounting, ManyReadersSeeTheSameTimes) {
 }
 
 TEST(Accounting, SavedTotalsAreThereAgain) {
-  const auto store = store::make_memory_store();
-  store::FaultyStore counted(*store);
+  const auto memory = store::make_memory_store();
+  store::FaultyStore counted(*memory);
+  store::QueuedStore store(counted);
   const TenantId a{1};
   {
-    Accounting books(counted);
+    Accounting books(store.queue);
     books.advance(TimePoint{100});
     books.op_arrived(a);
     books.running(a);
     books.advance(TimePoint{140});
     books.totals(a).kinds[1].tokens = 1ULL << 50;
     books.totals(a).commits = 3;
-    ASSERT_TRUE(books.save().ok());
-    ASSERT_TRUE(books.save().ok());
+    books.save();
+    store.run();
+    books.save();
+    store.run();
     EXPECT_EQ(counted.writes, 1);  // nothing had changed
   }
-  Accounting later(counted);
+  Accounting later(store.queue);
   ASSERT_TRUE(later.load().ok());
   EXPECT_EQ(later.totals(a).device_ns, 40);
   EXPECT_EQ(later.totals(a).wall_ns, 40);
@@ -109,15 +116,34 @@ TEST(Accounting, SavedTotalsAreThereAgain) {
   later.advance(TimePoint{1005});
   EXPECT_EQ(later.totals(a).wall_ns, 45);  // the time without a plexrld is nobody's
   later.forget(a);
-  Accounting last(counted);
+  Accounting last(store.queue);
   ASSERT_TRUE(last.load().ok());
   EXPECT_EQ(last.find(a), nullptr);
 }
 
+TEST(Accounting, WhatTheDiskDidNotTakeIsSavedNextTime) {
+  const auto memory = store::make_memory_store();
+  store::FaultyStore disk(*memory);
+  store::QueuedStore store(disk);
+  const TenantId a{1};
+  Accounting books(store.queue);
+  books.totals(a).commits = 3;
+  disk.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  books.save();
+  store.run();
+  disk.fault = [] { return store::FaultyStore::Fault::kNone; };
+  books.save();
+  store.run();
+  Accounting later(store.queue);
+  ASSERT_TRUE(later.load().ok());
+  EXPECT_EQ(later.totals(a).commits, 3U);
+}
+
 TEST(Accounting, ADamagedRowIsNamed) {
-  const auto store = store::make_memory_store();
-  ASSERT_TRUE(store->put("usage", 7, 0, "?").ok());
-  Accounting books(*store);
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  ASSERT_TRUE(memory->put("usage", 7, 0, "?").ok());
+  Accounting books(store.queue);
   const Status status = books.load();
   EXPECT_EQ(status.code(), Code::CORRUPT);
   EXPECT_NE(status.text().find('7'), std::string::npos);

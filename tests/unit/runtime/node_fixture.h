@@ -14,6 +14,7 @@
 #include "engine/fake_engine.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
+#include "store/write_queue.h"
 
 namespace plexrl::runtime {
 
@@ -83,8 +84,11 @@ class NodeFixture : public ::testing::Test {
 
   void start() {
     NodeOptions options{"n1", dir_, dir_, boot_};
+    writes_ = std::make_unique<store::WriteQueue>(
+        *store_, [this](std::function<void()> callback) { loop_->post(std::move(callback)); },
+        [this] { loop_->post([this] { write_group(); }); });
     NodeSeams seams{system_clock(),
-                    *store_,
+                    *writes_,
                     [this](engine::EngineSpec spec, engine::EngineListener& listener) {
                       return make_engine(std::move(spec), listener);
                     },
@@ -99,16 +103,35 @@ class NodeFixture : public ::testing::Test {
     ASSERT_TRUE(turn_until([&] { return ready.has_value(); }));
     ASSERT_TRUE(ready->ok()) << ready->to_string();
   }
-  // As a kill -9 of plexrld: nothing is said to anybody.
-  void restart() {
+  // What was written reaches the store at the loop's next turn, unless the disk is held.
+  void write_group() {
+    if (!disk_held_) (void)writes_->write_group();
+  }
+  void hold_disk() { disk_held_ = true; }
+  void let_disk_go() {
+    disk_held_ = false;
+    while (writes_->write_group()) continue;
+  }
+  // As a kill -9 of plexrld: nothing is said to anybody, and what waits never reaches the disk.
+  void kill_plexrld() {
     node_->detach();
+    writes_->drop();
     node_.reset();
+    disk_held_ = false;
+  }
+  void restart() {
+    kill_plexrld();
     start();
+  }
+  // As SIGTERM: what was written is on disk.
+  void stop_plexrld() {
+    node_->detach();
+    let_disk_go();
+    node_.reset();
   }
   // The engines go too, and with them the pools.
   void lose_engines() {
-    node_->detach();
-    node_.reset();
+    kill_plexrld();
     engines_.clear();
   }
 
@@ -231,6 +254,25 @@ class NodeFixture : public ::testing::Test {
                                                        : value->logprobs.front()->values;
   }
 
+  // Trains `steps` steps of two forward_backwards each; numbers 1 .. 3 * steps.
+  void train_steps(TenantId job, std::uint64_t id, std::uint64_t steps) {
+    for (std::uint64_t step = 0; step < steps; ++step) {
+      const std::uint64_t seq = 3 * step;
+      ASSERT_TRUE(run(job, id, seq + 1, train(static_cast<int>(step % 8))).status.ok());
+      ASSERT_TRUE(run(job, id, seq + 2, train(8)).status.ok());
+      const OpOutcome done = run(job, id, seq + 3, optim());
+      ASSERT_TRUE(done.status.ok()) << done.status.to_string();
+      ASSERT_EQ(done.reply.value.AsOptimStepResult()->step, step + 1);
+    }
+  }
+  // What an undisturbed run of so many steps ends with.
+  std::vector<float> undisturbed(std::uint64_t steps) {
+    const TenantId job = open_job(900, 2000);
+    const std::uint64_t id = model(job, "undisturbed");
+    train_steps(job, id, steps);
+    return weights_of(job, id, 3 * steps + 1);
+  }
+
   template <class Done>
   bool turn_until(const Done& done) {
     const TimePoint end = system_clock().now() + Duration{10 * kSecond.ns};
@@ -269,6 +311,8 @@ class NodeFixture : public ::testing::Test {
   engine::FakeEngineOptions fake_options_;
   std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
   std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
+  std::unique_ptr<store::WriteQueue> writes_;
+  bool disk_held_ = false;
   loop::Timer timer_;
   std::map<EngineId, std::unique_ptr<KeptEngine>> engines_;
   std::unique_ptr<NodeRuntime> node_;

@@ -146,7 +146,8 @@ TEST_F(NodeJobs, TasksAndAccountsSurviveARestart) {
   ASSERT_TRUE(node_->tenant_service().attach(attach));
   const std::int64_t busy = node_->accounting().totals(job).device_ns;
   EXPECT_GT(busy, 0);
-  restart();
+  stop_plexrld();
+  start();
   EXPECT_EQ(node_->tasks().live(job), 1U);
   EXPECT_EQ(node_->accounting().totals(job).device_ns, busy);
   EXPECT_EQ(node_->accounting().totals(job).kinds[1].count +
@@ -167,7 +168,8 @@ TEST_F(NodeJobs, ReloadTakesLimitsAndRefusesMemorySizes) {
 }
 
 TEST_F(NodeJobs, ANodeThatIsInNoPoolSaysSo) {
-  NodeSeams seams{system_clock(), *store_, {}, {}, {}, {}, {}};
+  store::WriteQueue writes(*store_, [](const std::function<void()>&) {});
+  NodeSeams seams{system_clock(), writes, {}, {}, {}, {}, {}};
   const auto node =
       NodeRuntime::create(config_, {"elsewhere", dir_, dir_, boot_}, std::move(seams));
   ASSERT_FALSE(node);

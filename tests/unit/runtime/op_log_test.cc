@@ -3,7 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "store/state_store.h"
+#include "fakes/faulty_store.h"
+#include "fakes/queued_store.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -31,32 +32,125 @@ OpOutcome stepped(std::uint64_t step) {
 class OpLogTest : public ::testing::Test {
  protected:
   const ModelId model_{4};
-  std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
-  OpLog log_{*store_};
+  std::unique_ptr<store::StateStore> memory_ = store::make_memory_store();
+  store::FaultyStore disk_{*memory_};
+  store::QueuedStore store_{disk_};
+  OpLog log_{store_.queue};
 };
 
-TEST_F(OpLogTest, GivesBackTheOpWithItsNumbersAndArguments) {
-  ASSERT_TRUE(log_.append(optim(3, 0.25)).ok());
-  const auto op = log_.read(model_, 3);
-  ASSERT_TRUE(op) << op.error().to_string();
-  EXPECT_EQ(op->id, OpId{103});
-  EXPECT_EQ(op->kind, core::OpKind::kOptimStep);
-  EXPECT_EQ(op->args.AsOptimStepArgs()->learning_rate, 0.25);
+TEST_F(OpLogTest, GivesBackTheOpBeforeAndAfterTheStoreHasIt) {
+  log_.append(optim(3, 0.25));
+  for (int turn = 0; turn < 2; ++turn) {
+    const auto op = log_.read(model_, 3);
+    ASSERT_TRUE(op) << op.error().to_string();
+    EXPECT_EQ(op->id, OpId{103});
+    EXPECT_EQ(op->kind, core::OpKind::kOptimStep);
+    EXPECT_EQ(op->args.AsOptimStepArgs()->learning_rate, 0.25);
+    store_.run();
+  }
+}
+
+TEST_F(OpLogTest, AResultIsKeptOnceItAndItsOpAreOnDiskInOneTransaction) {
+  bool kept = false;
+  log_.append(optim(1));
+  log_.put_result(model_, 1, stepped(1), [&] { kept = true; });
+  EXPECT_TRUE(log_.has_result(model_, 1));
+  EXPECT_EQ(log_.result(model_, 1)->reply.value.AsOptimStepResult()->step, 1U);
+  EXPECT_EQ(disk_.writes, 0);
+  EXPECT_TRUE(store_.queue.write_group());
+  EXPECT_EQ(disk_.writes, 1);
+  EXPECT_FALSE(kept);
+  store_.tell();
+  EXPECT_TRUE(kept);
+}
+
+TEST_F(OpLogTest, WhatTheDiskRefusedIsKeptInMemoryAndStoredInOrder) {
+  std::vector<int> kept;
+  disk_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  log_.append(optim(1));
+  log_.put_result(model_, 1, stepped(1), [&] { kept.push_back(1); });
+  store_.run();
+  EXPECT_FALSE(log_.trouble().empty());
+  EXPECT_EQ(log_.room(model_, core::OpKind::kOptimStep).code(), Code::BUSY);
+  log_.append(optim(2));  // was accepted before
+  log_.put_result(model_, 2, stepped(2), [&] { kept.push_back(2); });
+  log_.retry();
+  store_.run();
+  EXPECT_TRUE(kept.empty());
+  EXPECT_EQ(log_.read(model_, 2)->seq, 2U);
+  EXPECT_EQ(log_.result(model_, 2)->reply.value.AsOptimStepResult()->step, 2U);
+  disk_.fault = [] { return store::FaultyStore::Fault::kNone; };
+  const int before = disk_.writes;
+  log_.retry();
+  log_.retry();  // the first one is under way
+  store_.run();
+  EXPECT_EQ(disk_.writes, before + 2) << "one row to try, then all";
+  EXPECT_EQ(kept, (std::vector<int>{1, 2}));
+  EXPECT_TRUE(log_.trouble().empty());
+  EXPECT_TRUE(log_.room(model_, core::OpKind::kOptimStep).ok());
+}
+
+TEST_F(OpLogTest, ADiskThatFillsAgainBehindTheTrialKeepsTheOrder) {
+  std::vector<int> kept;
+  const auto full = [] { return store::FaultyStore::Fault::kBefore; };
+  disk_.fault = full;
+  for (int seq = 1; seq <= 3; ++seq)
+    log_.put_result(model_, static_cast<std::uint64_t>(seq), stepped(1),
+                    [&kept, seq] { kept.push_back(seq); });
+  store_.run();
+  int writes = 0;
+  disk_.fault = [&] {
+    return ++writes == 1 ? store::FaultyStore::Fault::kNone : store::FaultyStore::Fault::kBefore;
+  };
+  log_.retry();
+  store_.run();
+  EXPECT_EQ(kept, (std::vector<int>{1}));
+  EXPECT_FALSE(log_.trouble().empty());
+  disk_.fault = [] { return store::FaultyStore::Fault::kNone; };
+  log_.retry();
+  store_.run();
+  EXPECT_EQ(kept, (std::vector<int>{1, 2, 3}));
+}
+
+TEST_F(OpLogTest, AForgottenModelKeepsNobodyWaiting) {
+  int kept = 0;
+  log_.append(optim(1));
+  log_.put_result(model_, 1, stepped(1), [&] { ++kept; });
+  log_.forget(model_);
+  EXPECT_EQ(kept, 1);
+  store_.run();
+  EXPECT_EQ(kept, 1);
+  OpLog again(store_.queue);
+  ASSERT_TRUE(again.load().ok());
+  EXPECT_EQ(again.last_known(model_), 0U);
+}
+
+TEST_F(OpLogTest, IsBusyWhileTheDiskIsFarBehind) {
+  store::Batch large;
+  large.put("t", 1, 1, std::string(store::WriteQueue::kCrowdedBytes, 'x'));
+  store_.queue.write(std::make_shared<const store::Batch>(std::move(large)), {});
+  EXPECT_EQ(log_.room(model_, core::OpKind::kOptimStep).code(), Code::BUSY);
+  store_.run();
+  EXPECT_TRUE(log_.room(model_, core::OpKind::kOptimStep).ok());
 }
 
 TEST_F(OpLogTest, ACommitErasesWhatItHolds) {
-  for (std::uint64_t seq = 1; seq <= 3; ++seq) ASSERT_TRUE(log_.append(optim(seq)).ok());
-  ASSERT_TRUE(log_.committed(model_, 2).ok());
+  for (std::uint64_t seq = 1; seq <= 3; ++seq) log_.append(optim(seq));
+  log_.committed(model_, 2);
   EXPECT_EQ(log_.logged(model_), std::vector<std::uint64_t>{3});
-  EXPECT_EQ(log_.read(model_, 2).error().code(), Code::NOT_FOUND);
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_EQ(log_.read(model_, 2).error().code(), Code::NOT_FOUND);
+    EXPECT_TRUE(log_.read(model_, 3));
+    store_.run();
+  }
 }
 
 TEST_F(OpLogTest, ResultsAndFailuresAreKeptAcrossARestart) {
-  ASSERT_TRUE(log_.put_result(model_, 1, stepped(9)).ok());
+  log_.put_result(model_, 1, stepped(9), {});
   OpOutcome failed;
   failed.status = error(Code::INVALID_ARGUMENT, "datum 3 is wrong");
-  ASSERT_TRUE(log_.put_result(model_, 2, failed).ok());
-  OpLog again(*store_);
+  log_.put_result(model_, 2, failed, {});
+  OpLog again(store_.queue);
   ASSERT_TRUE(again.load().ok());
   EXPECT_EQ(again.last_result(model_), 2U);
   EXPECT_EQ(again.result(model_, 1)->reply.value.AsOptimStepResult()->step, 9U);
@@ -65,35 +159,35 @@ TEST_F(OpLogTest, ResultsAndFailuresAreKeptAcrossARestart) {
 
 TEST_F(OpLogTest, OldResultsArePrunedButNotBehindLoggedOps) {
   for (std::uint64_t seq = 1; seq <= 3 * OpLog::kKeptResults; ++seq)
-    ASSERT_TRUE(log_.put_result(model_, seq, stepped(seq)).ok());
+    log_.put_result(model_, seq, stepped(seq), {});
   EXPECT_FALSE(log_.has_result(model_, 1));
   EXPECT_TRUE(log_.has_result(model_, 3 * OpLog::kKeptResults));
   EXPECT_TRUE(log_.has_result(model_, 2 * OpLog::kKeptResults + 1));
 
-  OpLog other(*store_);
+  OpLog other(store_.queue);
   Op op = optim(1);
   op.model = ModelId{5};
-  ASSERT_TRUE(other.append(op).ok());
+  other.append(op);
   for (std::uint64_t seq = 1; seq <= 3 * OpLog::kKeptResults; ++seq)
-    ASSERT_TRUE(other.put_result(ModelId{5}, seq, stepped(seq)).ok());
+    other.put_result(ModelId{5}, seq, stepped(seq), {});
   EXPECT_TRUE(other.has_result(ModelId{5}, 1));
 }
 
 TEST_F(OpLogTest, IsBusyWhenTooManyOpsWaitForACommit) {
-  for (std::uint64_t seq = 1; seq <= OpLog::kMaxLoggedOps; ++seq)
-    ASSERT_TRUE(log_.append(optim(seq)).ok());
+  for (std::uint64_t seq = 1; seq <= OpLog::kMaxLoggedOps; ++seq) log_.append(optim(seq));
+  store_.run();
   EXPECT_EQ(log_.room(model_, core::OpKind::kForwardBackward).code(), Code::BUSY);
-  ASSERT_TRUE(log_.committed(model_, 1).ok());
+  log_.committed(model_, 1);
   EXPECT_TRUE(log_.room(model_, core::OpKind::kForwardBackward).ok());
 }
 
 TEST_F(OpLogTest, AFullLogTakesTheStepThatEmptiesIt) {
   std::uint64_t seq = 0;
-  while (seq < OpLog::kMaxLoggedOps) ASSERT_TRUE(log_.append(optim(++seq)).ok());
+  while (seq < OpLog::kMaxLoggedOps) log_.append(optim(++seq));
+  store_.run();
   EXPECT_EQ(log_.room(model_, core::OpKind::kSave).code(), Code::BUSY);
   EXPECT_TRUE(log_.room(model_, core::OpKind::kLoad).ok());
-  while (log_.room(model_, core::OpKind::kOptimStep).ok())
-    ASSERT_TRUE(log_.append(optim(++seq)).ok());
+  while (log_.room(model_, core::OpKind::kOptimStep).ok()) log_.append(optim(++seq));
   EXPECT_EQ(seq, OpLog::kMaxLoggedOps + OpLog::kReservedOps);
 }
 
@@ -102,24 +196,26 @@ TEST_F(OpLogTest, AnOpThatIsLoggedAgainCountsOnce) {
   wire::SaveArgsT args;
   args.name = std::string(1 << 20, 'n');
   op.args.Set(args);
-  for (std::uint64_t i = 0; i < OpLog::kMaxLoggedBytes >> 20; ++i)
-    ASSERT_TRUE(log_.append(op).ok());
+  for (std::uint64_t i = 0; i < OpLog::kMaxLoggedBytes >> 20; ++i) {
+    log_.append(op);
+    store_.run();
+  }
   EXPECT_TRUE(log_.room(model_, core::OpKind::kForwardBackward).ok());
 }
 
 TEST_F(OpLogTest, DamagedRowsAreErrorsNotCrashes) {
-  ASSERT_TRUE(store_->put("ops", 4, 1, "garbage").ok());
-  ASSERT_TRUE(store_->put("results", 4, 1, "garbage").ok());
+  ASSERT_TRUE(memory_->put("ops", 4, 1, "garbage").ok());
+  ASSERT_TRUE(memory_->put("results", 4, 1, "garbage").ok());
   ASSERT_TRUE(log_.load().ok());
   EXPECT_EQ(log_.read(model_, 1).error().code(), Code::CORRUPT);
   EXPECT_EQ(log_.result(model_, 1).error().code(), Code::CORRUPT);
 }
 
 TEST_F(OpLogTest, ForgetErasesEverythingOfTheModel) {
-  ASSERT_TRUE(log_.append(optim(1)).ok());
-  ASSERT_TRUE(log_.put_result(model_, 1, stepped(1)).ok());
-  ASSERT_TRUE(log_.forget(model_).ok());
-  OpLog again(*store_);
+  log_.append(optim(1));
+  log_.put_result(model_, 1, stepped(1), {});
+  log_.forget(model_);
+  OpLog again(store_.queue);
   ASSERT_TRUE(again.load().ok());
   EXPECT_TRUE(again.logged(model_).empty());
   EXPECT_EQ(again.last_result(model_), 0U);

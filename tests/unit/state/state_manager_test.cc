@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "fakes/faulty_store.h"
+#include "fakes/queued_store.h"
 
 namespace plexrl::state {
 namespace {
@@ -29,8 +30,9 @@ class StateManagerTest : public testing::Test {
   void SetUp() override { open(false); }
 
   void open(bool host_pool_is_new) {
+    queued_.run();
     manager_.reset();
-    auto opened = open_state_manager({kChunk, 20, 60}, store_, host_pool_is_new);
+    auto opened = open_state_manager({kChunk, 20, 60}, queued_.queue, host_pool_is_new);
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     manager_ = std::move(opened).value();
   }
@@ -50,8 +52,20 @@ class StateManagerTest : public testing::Test {
   Status commit(std::uint64_t step, std::uint64_t seq) {
     auto plan = manager_->plan_commit(kModel);
     if (!plan) return plan.error();
-    return manager_->commit_done(kModel, plan->epoch,
-                                 {.step = step, .version = 0, .applied_seq = seq});
+    return commit_done(plan->epoch, {.step = step, .version = 0, .applied_seq = seq});
+  }
+  // Until the disk has answered.
+  Status commit_done(std::uint64_t epoch, const Position& position) {
+    Status answer = error(Code::TIMEOUT, "no answer");
+    manager_->commit_done(kModel, epoch, position, [&](const Status& status) { answer = status; });
+    queued_.run();
+    return answer;
+  }
+  Status suspend_done(const Position& position, ModelId model = kModel) {
+    Status answer = error(Code::TIMEOUT, "no answer");
+    manager_->suspend_done(model, position, [&](const Status& status) { answer = status; });
+    queued_.run();
+    return answer;
   }
   static std::vector<SegmentKind> copied(const MovePlan& plan) {
     std::vector<SegmentKind> kinds;
@@ -65,6 +79,7 @@ class StateManagerTest : public testing::Test {
 
   std::unique_ptr<store::StateStore> memory_ = store::make_memory_store();
   store::FaultyStore store_{*memory_};
+  store::QueuedStore queued_{store_};
   std::unique_ptr<StateManager> manager_;
 };
 
@@ -165,7 +180,7 @@ TEST_F(StateManagerTest, CleanSegmentsAreNotCopiedAgain) {
   step(2, 2);
   const auto trained = manager_->plan_commit(kModel);
   EXPECT_EQ(copied(*trained), kTrained);
-  ASSERT_TRUE(manager_->commit_done(kModel, trained->epoch, {2, 0, 2, false}).ok());
+  ASSERT_TRUE(commit_done(trained->epoch, {2, 0, 2, false}).ok());
   manager_->mark_dirty(kModel, {.step = 2, .version = 3, .applied_seq = 3});
   EXPECT_EQ(copied(*manager_->plan_commit(kModel)), (Kinds{SegmentKind::kSamplerWeights}));
 }
@@ -187,7 +202,7 @@ TEST_F(StateManagerTest, WhatChangesDuringACommitIsDirtyAfterIt) {
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::BUSY);
   EXPECT_EQ(manager_->plan_suspend(kModel).error().code(), Code::BUSY);
   step(2, 2);
-  ASSERT_TRUE(manager_->commit_done(kModel, plan->epoch, {1, 0, 1, false}).ok());
+  ASSERT_TRUE(commit_done(plan->epoch, {1, 0, 1, false}).ok());
   EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
   EXPECT_TRUE(commit(2, 2).ok());
 }
@@ -203,7 +218,7 @@ TEST_F(StateManagerTest, AFailedCommitLeavesTheOldStateAndIsTriedAgain) {
   EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
   const auto second = manager_->plan_commit(kModel);
   EXPECT_GT(second->epoch, first->epoch);
-  EXPECT_EQ(manager_->commit_done(kModel, first->epoch, {2, 0, 2, false}).code(), Code::PROTOCOL);
+  EXPECT_EQ(commit_done(first->epoch, {2, 0, 2, false}).code(), Code::PROTOCOL);
   EXPECT_TRUE(commit(2, 2).ok());
 }
 
@@ -213,7 +228,7 @@ TEST_F(StateManagerTest, ParkingADirtyModelCommitsIt) {
   step(1, 1);
   const auto plan = manager_->plan_suspend(kModel);
   EXPECT_EQ(copied(*plan), kAll);
-  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, false}).ok());
+  ASSERT_TRUE(suspend_done({1, 0, 1, false}).ok());
   EXPECT_EQ(manager_->manifest(kModel)->epoch, plan->epoch);
   EXPECT_EQ(free_chunks("device"), 20u);
   EXPECT_EQ(free_chunks("host"), 50u);
@@ -226,7 +241,7 @@ TEST_F(StateManagerTest, ParkingACleanModelCopiesAndWritesNothing) {
   ASSERT_TRUE(commit(1, 1).ok());
   const int writes = store_.writes;
   EXPECT_TRUE(copied(*manager_->plan_suspend(kModel)).empty());
-  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, false}).ok());
+  ASSERT_TRUE(suspend_done({1, 0, 1, false}).ok());
   EXPECT_EQ(store_.writes, writes);
 }
 
@@ -239,7 +254,7 @@ TEST_F(StateManagerTest, PendingGradientsAreParkedAndNeverCommitted) {
                        {.step = 1, .version = 0, .applied_seq = 2, .gradients_pending = true});
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND);
   EXPECT_EQ(copied(*manager_->plan_suspend(kModel)), (Kinds{SegmentKind::kGradients}));
-  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, true}).ok());
+  ASSERT_TRUE(suspend_done({1, 0, 1, true}).ok());
   EXPECT_EQ(manager_->manifest(kModel)->position, (Position{1, 0, 1, false}));
   const auto plan = manager_->plan_resume(kModel);
   EXPECT_TRUE(plan->position.gradients_pending);
@@ -254,7 +269,7 @@ TEST_F(StateManagerTest, AfterALossTheParkedGradientsAreGone) {
   manager_->mark_dirty(kModel,
                        {.step = 0, .version = 0, .applied_seq = 1, .gradients_pending = true});
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
-  ASSERT_TRUE(manager_->suspend_done(kModel, {0, 0, 0, true}).ok());
+  ASSERT_TRUE(suspend_done({0, 0, 0, true}).ok());
   EXPECT_EQ(manager_->engine_lost(kModel), Position{});
   EXPECT_FALSE(manager_->plan_resume(kModel)->position.gradients_pending);
   EXPECT_EQ(free_chunks("host"), 60u);
@@ -267,7 +282,7 @@ TEST_F(StateManagerTest, KvIsParkedInWhatTheReservationHasLeft) {
   EXPECT_EQ(manager_->allocate_kv(kModel, 1).error().code(), Code::EXISTS);
   const auto out = manager_->plan_suspend(kModel);
   EXPECT_EQ(copied(*out), (Kinds{SegmentKind::kKv}));
-  ASSERT_TRUE(manager_->suspend_done(kModel, {}).ok());
+  ASSERT_TRUE(suspend_done({}).ok());
   const auto in = manager_->plan_resume(kModel);
   EXPECT_EQ(in->segments.back().host, out->segments.back().host);
   EXPECT_EQ(in->segments.back().device.size(), 4u);
@@ -297,7 +312,7 @@ TEST_F(StateManagerTest, KvThatIsFreedDuringAMoveGoesWhenTheMoveEnds) {
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
   manager_->free_kv(kModel);
   EXPECT_EQ(free_chunks("host"), 56u) << "the copy may still be running";
-  ASSERT_TRUE(manager_->suspend_done(kModel, {}).ok());
+  ASSERT_TRUE(suspend_done({}).ok());
   EXPECT_EQ(free_chunks("host"), 60u);
   EXPECT_EQ(manager_->plan_resume(kModel)->segments.size(), kSegments.size());
 }
@@ -315,24 +330,130 @@ TEST_F(StateManagerTest, AFailedSuspendLeavesItResidentAndDirty) {
 TEST_F(StateManagerTest, AStoreThatFailsKeepsTheOldStateAndTheNewChunksAside) {
   using Fault = store::FaultyStore::Fault;
   for (const Fault fault : {Fault::kBefore, Fault::kAfter}) {
-    memory_ = store::make_memory_store();
-    store::FaultyStore store(*memory_);
-    manager_ = open_state_manager({kChunk, 20, 60}, store, false).value();
+    open(false);
+    manager_->remove_model(kModel);
     add();
     resume();
     step(1, 1);
     ASSERT_TRUE(commit(1, 1).ok());
     step(2, 2);
-    store.fault = [&] { return fault; };
+    store_.fault = [&] { return fault; };
     EXPECT_EQ(commit(2, 2).code(), Code::IO);
     EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
     EXPECT_EQ(free_chunks("host"), 43u) << "7 chunks may be what the store names";
     EXPECT_EQ(commit(2, 2).code(), Code::IO) << "the doubt cannot be settled yet";
-    store.fault = [] { return Fault::kNone; };
+    store_.fault = [] { return Fault::kNone; };
     EXPECT_TRUE(commit(2, 2).ok());
     EXPECT_EQ(free_chunks("host"), 50u);
-    manager_.reset();
   }
+}
+
+// What the tests below share: step 1 is committed, step 2 copied and on its way to the disk.
+class StateManagerFlipTest : public StateManagerTest {
+ protected:
+  void SetUp() override {
+    StateManagerTest::SetUp();
+    add();
+    resume();
+    step(1, 1);
+    ASSERT_TRUE(commit(1, 1).ok());
+    step(2, 2);
+  }
+  void begin_commit() {
+    const auto plan = manager_->plan_commit(kModel);
+    ASSERT_TRUE(plan.has_value());
+    manager_->commit_done(kModel, plan->epoch, {2, 0, 2, false}, told());
+  }
+  void begin_park() {
+    ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+    manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+  }
+  StateManager::Flipped told() {
+    return [this](const Status& status) { answers_.push_back(status.code()); };
+  }
+  std::uint64_t stored_step() {
+    queued_.queue.drop();
+    manager_.reset();
+    queued_.queue.abandon();
+    manager_ = open_state_manager({kChunk, 20, 60}, queued_.queue, false).value();
+    add();
+    return manager_->manifest(kModel)->position.step;
+  }
+  std::vector<Code> answers_;
+};
+
+TEST_F(StateManagerFlipTest, TheOldManifestIsTrueAndItsChunksAreTakenUntilTheNewOneIsOnDisk) {
+  begin_commit();
+  EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
+  EXPECT_EQ(free_chunks("host"), 43u);
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::BUSY);
+  EXPECT_EQ(manager_->plan_suspend(kModel).error().code(), Code::BUSY);
+  step(3, 3);
+  EXPECT_TRUE(queued_.queue.write_group());
+  EXPECT_EQ(free_chunks("host"), 43u) << "on disk, and not told yet";
+  queued_.tell();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::OK}));
+  EXPECT_EQ(manager_->manifest(kModel)->position.step, 2u);
+  EXPECT_EQ(free_chunks("host"), 50u);
+  EXPECT_TRUE(commit(3, 3).ok()) << "what changed meanwhile is dirty";
+}
+
+TEST_F(StateManagerFlipTest, ACrashBeforeTheDiskFindsTheOldManifestAndOneAfterTheNewOne) {
+  begin_commit();
+  EXPECT_EQ(stored_step(), 1u);
+  EXPECT_EQ(free_chunks("host"), 50u);
+  resume();
+  step(2, 2);
+  begin_commit();
+  EXPECT_TRUE(queued_.queue.write_group());
+  EXPECT_EQ(stored_step(), 2u);
+  EXPECT_EQ(free_chunks("host"), 50u);
+}
+
+TEST_F(StateManagerFlipTest, AParkFreesTheDeviceAtOnceAndTheOldChunksLater) {
+  begin_park();
+  EXPECT_EQ(free_chunks("device"), 20u);
+  EXPECT_EQ(free_chunks("host"), 43u);
+  EXPECT_TRUE(answers_.empty());
+  queued_.run();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::OK}));
+  EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 2u);
+  EXPECT_EQ(free_chunks("host"), 50u);
+}
+
+TEST_F(StateManagerFlipTest, AParkWhoseManifestTheDiskRefusesDropsItsGradients) {
+  manager_->mark_dirty(kModel,
+                       {.step = 2, .version = 0, .applied_seq = 3, .gradients_pending = true});
+  begin_park();
+  store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  queued_.run();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::IO}));
+  const auto plan = manager_->plan_resume(kModel);
+  EXPECT_EQ(plan->position, (Position{1, 0, 1, false}));
+}
+
+TEST_F(StateManagerFlipTest, AModelRemovedOnTheWayGivesEverythingBackOnceItsRowIsGone) {
+  begin_park();
+  manager_->remove_model(kModel);
+  EXPECT_EQ(free_chunks("host"), 43u);
+  queued_.run();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::CANCELLED}));
+  EXPECT_EQ(free_chunks("host"), 60u);
+  EXPECT_EQ(memory_->get("manifests", kModel.value, 0).error().code(), Code::NOT_FOUND);
+}
+
+TEST_F(StateManagerFlipTest, AnEngineLostBehindASettledStoreIsAtTheNewManifest) {
+  begin_commit();
+  queued_.queue.settle();
+  EXPECT_EQ(manager_->engine_lost(kModel).step, 2u);
+  EXPECT_DEATH(
+      {
+        resume();
+        step(3, 3);
+        begin_commit();
+        (void)manager_->engine_lost(kModel);
+      },
+      "settle the store first");
 }
 
 TEST_F(StateManagerTest, AParkThatCannotBeStoredFallsBackToTheOldState) {
@@ -343,7 +464,7 @@ TEST_F(StateManagerTest, AParkThatCannotBeStoredFallsBackToTheOldState) {
   step(2, 2);
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
   store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
-  EXPECT_EQ(manager_->suspend_done(kModel, {2, 0, 2, false}).code(), Code::IO);
+  EXPECT_EQ(suspend_done({2, 0, 2, false}).code(), Code::IO);
   EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 1u);
 }
 
@@ -353,14 +474,14 @@ TEST_F(StateManagerTest, WithoutAShadowAParkWritesOverTheOnlyCopyAndSaysSo) {
   step(1, 1);
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NO_CAPACITY);
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
-  ASSERT_TRUE(manager_->suspend_done(kModel, {1, 0, 1, false}).ok());
+  ASSERT_TRUE(suspend_done({1, 0, 1, false}).ok());
   resume();
   step(2, 2);
   const auto plan = manager_->plan_suspend(kModel);
   EXPECT_EQ(copied(*plan), kAll);
   EXPECT_EQ(free_chunks("host"), 50u);
   EXPECT_EQ(memory_->get("manifests", kModel.value, 0).error().code(), Code::NOT_FOUND);
-  ASSERT_TRUE(manager_->suspend_done(kModel, {2, 0, 2, false}).ok());
+  ASSERT_TRUE(suspend_done({2, 0, 2, false}).ok());
   EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 2u);
 }
 
@@ -395,6 +516,8 @@ TEST_F(StateManagerTest, AStoredModelThatIsNotWantedAnyMoreIsRemoved) {
   ASSERT_TRUE(commit(1, 1).ok());
   open(false);
   manager_->remove_model(kModel);
+  EXPECT_EQ(free_chunks("host"), 50u) << "not before the row is gone from the disk";
+  queued_.run();
   EXPECT_EQ(free_chunks("host"), 60u);
   EXPECT_EQ(memory_->get("manifests", kModel.value, 0).error().code(), Code::NOT_FOUND);
 }
@@ -406,6 +529,7 @@ TEST_F(StateManagerTest, ARowThatCannotBeErasedKeepsItsChunks) {
   ASSERT_TRUE(commit(1, 1).ok());
   store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
   manager_->remove_model(kModel);
+  queued_.run();
   EXPECT_EQ(free_chunks("host"), 50u);
 }
 
@@ -430,6 +554,7 @@ TEST_F(StateManagerTest, AManifestOfOtherSizesIsNotUsed) {
   const Status other = manager_->add_model(kModel, kTenant, segments);
   EXPECT_EQ(other.code(), Code::CORRUPT);
   EXPECT_NE(other.text().find("weights"), std::string::npos) << other.text();
+  queued_.run();
   EXPECT_EQ(free_chunks("host"), 60u);
 }
 
@@ -480,7 +605,7 @@ TEST_F(StateManagerTest, ABaseAndAModelWithoutSegmentsMoveToo) {
     ASSERT_TRUE(manager_->plan_resume(model).has_value());
     manager_->resume_done(model);
     EXPECT_TRUE(copied(*manager_->plan_suspend(model)).empty());
-    EXPECT_TRUE(manager_->suspend_done(model, {}).ok());
+    EXPECT_TRUE(suspend_done({}, model).ok());
   }
   EXPECT_EQ(manager_->manifest(kBase)->epoch, 0u);
   EXPECT_EQ(manager_->manifest({99}), nullptr);
@@ -492,6 +617,7 @@ TEST_F(StateManagerTest, ClosingATenantFreesEverything) {
   step(1, 1);
   ASSERT_TRUE(commit(1, 1).ok());
   manager_->close_tenant(kTenant);
+  queued_.run();
   EXPECT_EQ(free_chunks("host"), 60u);
   EXPECT_EQ(free_chunks("device"), 20u);
   open(false);

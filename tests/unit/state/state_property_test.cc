@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random interleavings of moves, commits, losses and crashes on pools with contents. A crash may
-// come between any two writes, of a chunk or of the store. Afterwards each model is in the state of
-// its last acknowledged commit or of the one that was under way, never in a mixture; no chunk has
-// two owners, none is lost.
+// come between any two writes, of a chunk or of the store, which takes its time. Afterwards each
+// model is in the state of its last acknowledged commit or of the one that was under way, never in
+// a mixture; no chunk has two owners, none is lost.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -10,6 +10,7 @@
 #include <random>
 
 #include "fakes/faulty_store.h"
+#include "fakes/queued_store.h"
 #include "state/state_manager.h"
 
 namespace plexrl::state {
@@ -43,6 +44,7 @@ class World {
   void step() {
     const ModelId id{1 + random_() % 4};
     Model& model = models_[id];
+    if (random_() % 3 == 0) disk();
     const std::uint64_t dice = random_() % 12;
     if (dice < 2) return resume(id, model);
     if (dice < 4) return train(id, model);
@@ -70,9 +72,20 @@ class World {
     verify_committed();
   }
 
-  // plexrld and all engines die; the pool's contents and the store stay.
+  // The disk takes what waits, or the loop hears of it.
+  void disk() {
+    if (random_() % 2 == 0) (void)queued_.queue.write_group();
+    if (random_() % 2 == 0) queued_.tell();
+  }
+
+  // plexrld and all engines die; the pool's contents and the store stay, and what waited for the
+  // disk is gone.
   void crash() {
-    for (auto& [id, model] : models_) model.lose();
+    queued_.queue.drop();
+    for (auto& [id, model] : models_) {
+      if (model.flipping) model.maybe_planned = true;
+      model.lose();
+    }
     doubts_ = 0;
     open();
     for (auto& [id, model] : models_) settle(id, model);
@@ -85,6 +98,7 @@ class World {
     bool resident = false;
     bool suspending = false;
     bool copy_planned = false;
+    bool flipping = false;  // the new manifest is on its way to the disk
     std::map<SegmentKind, Chunks> device;
     State now;
     Position position;
@@ -99,7 +113,7 @@ class World {
     bool maybe_planned = false;  // the store failed: either state may be found
 
     void lose() {
-      resident = suspending = copy_planned = false;
+      resident = suspending = copy_planned = flipping = false;
       device.clear();
       copying.clear();
       left.clear();
@@ -111,8 +125,10 @@ class World {
 
   void open() {
     manager_.reset();
+    queued_.queue.abandon();
     quiet_ = true;
-    manager_ = open_state_manager({kChunk, kDeviceChunks, kHostChunks}, store_, false).value();
+    manager_ =
+        open_state_manager({kChunk, kDeviceChunks, kHostChunks}, queued_.queue, false).value();
     for (const TenantId tenant : kTenants)
       ASSERT_TRUE(manager_->open_tenant(tenant, 45 * kChunk).ok());
     for (std::uint64_t n = 1; n <= 4; ++n) {
@@ -147,7 +163,7 @@ class World {
   }
 
   void resume(ModelId id, Model& model) {
-    if (model.resident) return;
+    if (model.resident || model.flipping) return;
     const auto plan = manager_->plan_resume(id);
     if (!plan) return;
     if (random_() % 5 == 0) return manager_->resume_failed(id);
@@ -222,7 +238,7 @@ class World {
   }
 
   void copy_some(ModelId id, Model& model) {
-    if (!model.copy_planned) return;
+    if (!model.copy_planned || model.flipping) return;
     for (std::uint64_t n = random_() % 12; n > 0 && !model.left.empty(); --n) {
       const auto& [move, part] = model.left.back();
       host_[move.host[part]] = device_[move.device[part]];
@@ -242,24 +258,30 @@ class World {
   }
 
   void finish(ModelId id, Model& model) {
-    const bool suspend = model.suspending;
-    const Position position = model.planned_position;
+    model.flipping = true;
+    const auto flipped = [this, id](const Status& status) { this->flipped(id, status); };
+    if (!model.suspending)
+      return manager_->commit_done(id, model.epoch, model.planned_position, flipped);
+    model.resident = false;
+    model.device.clear();
+    manager_->suspend_done(id, model.planned_position, flipped);
+  }
+
+  void flipped(ModelId id, const Status& status) {
+    Model& model = models_[id];
     const bool wrote_nothing = model.copying.empty();
-    const Status status = suspend ? manager_->suspend_done(id, position)
-                                  : manager_->commit_done(id, model.epoch, position);
-    model.suspending = model.copy_planned = false;
+    const bool suspend = model.suspending;
+    model.suspending = model.copy_planned = model.flipping = false;
     model.copying.clear();
     if (status.ok() && !(wrote_nothing && manager_->manifest(id)->epoch == 0)) {
       ++commits;
       model.committed = model.planned;
-      model.committed_position = position;
+      model.committed_position = model.planned_position;
     } else if (!status.ok()) {
       model.maybe_planned = true;
       ++doubts_;
     }
     if (!suspend) return;
-    model.resident = false;
-    model.device.clear();
     if (!status.ok()) drop_gradients(id, model);
     model.now = model.committed;
     model.position = model.committed_position;
@@ -286,6 +308,7 @@ class World {
     const std::uint64_t dice = random_() % 16;
     if (dice == 0) return crash();
     if (dice > 2) return;
+    queued_.queue.settle();
     const Position position = manager_->engine_lost(id);
     ASSERT_EQ(position, model.committed_position);
     model.lose();
@@ -305,6 +328,7 @@ class World {
   std::mt19937_64 random_;
   std::unique_ptr<store::StateStore> memory_ = store::make_memory_store();
   store::FaultyStore store_{*memory_};
+  store::QueuedStore queued_{store_};
   bool quiet_ = false;
   std::unique_ptr<StateManager> manager_;
   std::map<ModelId, Model> models_;

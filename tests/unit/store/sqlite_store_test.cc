@@ -55,15 +55,6 @@ TEST_F(SqliteStoreTest, FactsSurviveAReopenAndTheFileIsPrivate) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
 }
 
-TEST_F(SqliteStoreTest, ATransactionThatWasNotCommittedIsGoneAfterAReopen) {
-  {
-    auto store = open();
-    ASSERT_TRUE(store->begin().ok());
-    ASSERT_TRUE(store->put("t", 1, 0, "7").ok());
-  }
-  EXPECT_EQ(open()->get("t", 1, 0).error().code(), Code::NOT_FOUND);
-}
-
 // The child writes pairs (n, n) in transactions, says each committed n, and is killed at an
 // arbitrary moment. What it said must be there, and the two rows of a pair must agree.
 TEST_F(SqliteStoreTest, KillLosesNothingThatWasAcknowledgedAndNeverHalvesATransaction) {
@@ -77,9 +68,11 @@ TEST_F(SqliteStoreTest, KillLosesNothingThatWasAcknowledgedAndNeverHalvesATransa
       if (!store) ::_exit(1);
       for (std::uint64_t n = number(**store, 1) + 1;; ++n) {
         const std::string text = std::to_string(n);
-        if (!(*store)->begin().ok() || !(*store)->put("t", 1, 0, text).ok() ||
-            !(*store)->put("t", 2, 0, text).ok() || !(*store)->commit().ok())
-          ::_exit(2);
+        Batch pair;
+        pair.put("t", 1, 0, text);
+        pair.put("t", 2, 0, text);
+        const BatchPtr batch = std::make_shared<const Batch>(std::move(pair));
+        if (!(*store)->apply({&batch, 1}).ok()) ::_exit(2);
         if (::write(said[1], &n, sizeof n) != sizeof n) ::_exit(3);
       }
     }
@@ -173,12 +166,11 @@ TEST_F(SqliteStoreTest, AFullDiskFailsTheCommitAsAWholeAndLaterWritesWork) {
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit small{512 * 1024, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &small);
-    bool failed = !store->begin().ok();
-    failed = failed || !store->put("t", 1, 0, "2").ok();
-    for (std::uint64_t key = 2; key < 2000 && !failed; ++key)
-      failed = !store->put("t", key, 0, std::string(4000, 'v')).ok();
-    if (failed && store->put("t", 1, 0, "3").ok()) ::_exit(2);
-    if (store->commit().ok()) ::_exit(3);
+    Batch large;
+    large.put("t", 1, 0, "2");
+    for (std::uint64_t key = 2; key < 2000; ++key) large.put("t", key, 0, std::string(4000, 'v'));
+    const BatchPtr batch = std::make_shared<const Batch>(std::move(large));
+    if (store->apply({&batch, 1}).ok()) ::_exit(3);
     if (number(*store, 1) != 1) ::_exit(4);
     rlimit normal{RLIM_INFINITY, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &normal);

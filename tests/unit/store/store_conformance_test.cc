@@ -10,6 +10,7 @@
 
 #include "store/state_store.h"
 #include "store/store_limits.h"
+#include "store/write_queue.h"
 
 namespace plexrl::store {
 namespace {
@@ -19,6 +20,11 @@ class StoreConformance : public testing::TestWithParam<const char*> {
   void SetUp() override {
     if (std::string(GetParam()) == "memory") {
       store_ = make_memory_store();
+      return;
+    }
+    if (std::string(GetParam()) == "queue") {
+      below_ = make_memory_store();
+      store_ = std::make_unique<WriteQueue>(*below_, [](const std::function<void()>&) {});
       return;
     }
     std::string pattern = testing::TempDir() + "plexrl_store_XXXXXX";
@@ -44,6 +50,13 @@ class StoreConformance : public testing::TestWithParam<const char*> {
     return found;
   }
 
+  Status apply(std::vector<Batch> batches) {
+    std::vector<BatchPtr> all;
+    for (Batch& batch : batches) all.push_back(std::make_shared<const Batch>(std::move(batch)));
+    return store_->apply(all);
+  }
+
+  std::unique_ptr<StateStore> below_;  // of a queue
   std::unique_ptr<StateStore> store_;
   std::string folder_;
 };
@@ -102,28 +115,37 @@ TEST_P(StoreConformance, EraseOfTheHighestSubkeyTakesAll) {
   EXPECT_TRUE(rows("ops").empty());
 }
 
-TEST_P(StoreConformance, RollbackUndoesAll) {
-  ASSERT_TRUE(store_->put("ops", 1, 1, "one").ok());
-  ASSERT_TRUE(store_->put("ops", 1, 2, "two").ok());
-  ASSERT_TRUE(store_->begin().ok());
-  ASSERT_TRUE(store_->put("ops", 1, 1, "changed").ok());
-  ASSERT_TRUE(store_->put("ops", 1, 1, "again").ok());
-  ASSERT_TRUE(store_->put("ops", 1, 3, "added").ok());
-  ASSERT_TRUE(store_->erase("ops", 1, 2).ok());
-  EXPECT_EQ(rows("ops"), (Rows{"1.3=added"}));
-  store_->rollback();
-  EXPECT_EQ(rows("ops"), (Rows{"1.1=one", "1.2=two"}));
+TEST_P(StoreConformance, AnEraseOfARangeLeavesWhatIsBeforeAndBehind) {
+  for (std::uint64_t subkey = 0; subkey < 5; ++subkey)
+    ASSERT_TRUE(store_->put("ops", 1, subkey, "").ok());
+  Batch batch;
+  batch.erase("ops", 1, 1, 3);
+  batch.erase("ops", 1, 9, 2);  // the wrong way round: nothing
+  ASSERT_TRUE(apply({std::move(batch)}).ok());
+  EXPECT_EQ(rows("ops"), (Rows{"1.0=", "1.4="}));
 }
 
-TEST_P(StoreConformance, CommitKeepsAll) {
-  ASSERT_TRUE(store_->begin().ok());
-  ASSERT_TRUE(store_->put("ops", 1, 1, "a").ok());
-  ASSERT_TRUE(store_->put("results", 1, 1, "b").ok());
-  ASSERT_TRUE(store_->commit().ok());
-  ASSERT_TRUE(store_->begin().ok());
-  store_->rollback();
-  EXPECT_EQ(rows("ops"), (Rows{"1.1=a"}));
+TEST_P(StoreConformance, BatchesAreMadeInOrder) {
+  Batch first;
+  first.put("ops", 1, 1, "a");
+  first.put("results", 1, 1, "b");
+  first.erase("ops", 1, 0, 9);
+  Batch second;
+  second.put("ops", 1, 2, "c");
+  second.put("ops", 1, 2, "d");
+  ASSERT_TRUE(apply({std::move(first), std::move(second)}).ok());
+  EXPECT_EQ(rows("ops"), (Rows{"1.2=d"}));
   EXPECT_EQ(rows("results"), (Rows{"1.1=b"}));
+}
+
+TEST_P(StoreConformance, ABadRowSpoilsTheWholeCall) {
+  Batch good;
+  good.put("ops", 1, 1, "a");
+  Batch bad;
+  bad.put("ops", 1, 2, "b");
+  bad.put("", 1, 1, "c");
+  EXPECT_EQ(apply({std::move(good), std::move(bad)}).code(), Code::INVALID_ARGUMENT);
+  EXPECT_TRUE(rows("ops").empty());
 }
 
 TEST_P(StoreConformance, BadTableNamesAndHugeValuesAreRefused) {
@@ -134,17 +156,7 @@ TEST_P(StoreConformance, BadTableNamesAndHugeValuesAreRefused) {
   EXPECT_TRUE(rows("ops").empty());
 }
 
-TEST_P(StoreConformance, TransactionsDoNotNest) {
-  EXPECT_DEATH(
-      {
-        (void)store_->begin();
-        (void)store_->begin();
-      },
-      "a transaction is open already");
-  EXPECT_DEATH((void)store_->commit(), "no transaction is open");
-}
-
-INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance, testing::Values("memory", "sqlite"),
+INSTANTIATE_TEST_SUITE_P(Stores, StoreConformance, testing::Values("memory", "sqlite", "queue"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
