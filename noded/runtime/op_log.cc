@@ -25,6 +25,22 @@ Result<wire::MessageT> decode(const std::string& text) {
   return message;
 }
 
+bool leads_to_commit(const Op& op) {
+  return op.kind == core::OpKind::kOptimStep || op.kind == core::OpKind::kLoad || op.publish();
+}
+
+Result<Op> op_of(const std::string& text) {
+  PLEXRL_ASSIGN(auto message, decode(text));
+  auto* submit = message.body.AsSubmitOp();
+  if (submit == nullptr) return error(Code::CORRUPT, "logged op: not an op");
+  Op op;
+  op.id = OpId{message.request_id};
+  op.seq = submit->seq;
+  op.kind = static_cast<core::OpKind>(submit->args.type);
+  op.args = std::move(submit->args);
+  return op;
+}
+
 wire::MessageT op_message(const Op& op) {
   wire::SubmitOpT submit;
   submit.model = op.model.value;
@@ -39,7 +55,9 @@ Status OpLog::load() {
   PLEXRL_TRY(
       store_.scan(kOps, [this](std::uint64_t key, std::uint64_t seq, std::string_view value) {
         Index& index = models_[ModelId{key}];
-        index.ops[seq] = value.size();
+        // A damaged row is found out by who reads it.
+        const auto op = op_of(std::string(value));
+        index.ops[seq] = {value.size(), op && leads_to_commit(*op)};
         index.op_bytes += value.size();
       }));
   return store_.scan(kResults, [this](std::uint64_t key, std::uint64_t seq, std::string_view) {
@@ -56,19 +74,31 @@ Status OpLog::room(ModelId model, core::OpKind kind) const {
   if (index.refused)
     return error(Code::BUSY, "the node's store takes no rows (is its disk full?); retry later");
   if (index.ops.size() < kMaxLoggedOps && index.op_bytes < kMaxLoggedBytes) return {};
-  const bool leads_to_commit = kind == core::OpKind::kOptimStep || kind == core::OpKind::kLoad;
-  if (leads_to_commit && index.ops.size() < kMaxLoggedOps + kReservedOps) return {};
-  return error(Code::BUSY, "%zu training ops wait for the model's next commit; retry later",
-               index.ops.size());
+  const bool empties = kind == core::OpKind::kOptimStep || kind == core::OpKind::kLoad;
+  if (empties && index.ops.size() < kMaxLoggedOps + kReservedOps) return {};
+  return full(index);
+}
+
+Status OpLog::full(const Index& index) {
+  const bool commit_comes = std::any_of(index.ops.begin(), index.ops.end(),
+                                        [](const auto& entry) { return entry.second.commits; });
+  if (commit_comes)
+    return error(Code::BUSY, "%zu training ops wait for the model's next commit; retry later",
+                 index.ops.size());
+  return error(Code::NO_CAPACITY,
+               "%zu training ops (%llu MiB) since the model's last optim_step, of at most %zu or "
+               "%llu MiB: take an optim_step; larger and fewer forward_backwards fit more into one",
+               index.ops.size(), static_cast<unsigned long long>(index.op_bytes >> 20),
+               kMaxLoggedOps, static_cast<unsigned long long>(kMaxLoggedBytes >> 20));
 }
 
 void OpLog::append(const Op& op) {
   const auto bytes = wire::encode(op_message(op));
   Index& index = models_[op.model];
   // A number may come again: a client's file is not there after a restart, so it sends the op anew.
-  std::size_t& logged = index.ops[op.seq];
-  index.op_bytes += bytes.size() - logged;
-  logged = bytes.size();
+  Logged& logged = index.ops[op.seq];
+  index.op_bytes += bytes.size() - logged.bytes;
+  logged = {bytes.size(), leads_to_commit(op)};
   store::Batch batch;
   batch.put(kOps, op.model.value, op.seq, text_of(bytes));
   add_row(op.model, std::move(batch));
@@ -77,21 +107,15 @@ void OpLog::append(const Op& op) {
 std::vector<std::uint64_t> OpLog::logged(ModelId model) const {
   std::vector<std::uint64_t> list;
   if (const auto found = models_.find(model); found != models_.end())
-    for (const auto& [seq, bytes] : found->second.ops) list.push_back(seq);
+    for (const auto& [seq, op] : found->second.ops) list.push_back(seq);
   return list;
 }
 
 Result<Op> OpLog::read(ModelId model, std::uint64_t seq) const {
   PLEXRL_ASSIGN(const auto text, bytes_of(kOps, model, seq));
-  PLEXRL_ASSIGN(auto message, decode(text));
-  auto* submit = message.body.AsSubmitOp();
-  if (submit == nullptr) return error(Code::CORRUPT, "logged op: not an op");
-  Op op;
-  op.id = OpId{message.request_id};
+  PLEXRL_ASSIGN(Op op, op_of(text));
   op.model = model;
   op.seq = seq;
-  op.kind = static_cast<core::OpKind>(submit->args.type);
-  op.args = std::move(submit->args);
   return op;
 }
 
@@ -100,7 +124,7 @@ void OpLog::committed(ModelId model, std::uint64_t seq) {
   const auto last = index.ops.upper_bound(seq);
   if (last == index.ops.begin()) return;
   for (auto it = index.ops.begin(); it != last; it = index.ops.erase(it))
-    index.op_bytes -= it->second;
+    index.op_bytes -= it->second.bytes;
   store::Batch batch;
   batch.erase(kOps, model.value, 0, seq);
   add_row(model, std::move(batch));
@@ -118,15 +142,23 @@ void OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcom
   add_row(model, std::move(batch), std::move(kept));
 }
 
+// Older ones than the newest kKeptResults, except those of logged ops: a replay has to know which
+// of them had failed.
 void OpLog::trim_results(ModelId model, Index& index, store::Batch& batch) {
-  // Erased many at a time: one erase for many results instead of one for each.
-  if (index.results.size() <= 2 * kKeptResults) return;
   const std::uint64_t newest = *index.results.rbegin();
-  std::uint64_t limit = newest - kKeptResults;
-  // A replay has to know which of the logged ops had failed.
-  if (!index.ops.empty()) limit = std::min(limit, index.ops.begin()->first - 1);
-  index.results.erase(index.results.begin(), index.results.upper_bound(limit));
-  batch.erase(kResults, model.value, 0, limit);
+  if (newest < index.trim_at) return;
+  index.trim_at = newest + kKeptResults;
+  const auto end = index.results.upper_bound(newest - kKeptResults);
+  for (auto first = index.results.begin(); first != end;) {
+    if (index.ops.count(*first) != 0) {
+      ++first;
+      continue;
+    }
+    const auto next =
+        std::find_if(first, end, [&](std::uint64_t seq) { return index.ops.count(seq) != 0; });
+    batch.erase(kResults, model.value, *first, *std::prev(next));
+    first = index.results.erase(first, next);
+  }
 }
 
 // ---- the way to the store ----

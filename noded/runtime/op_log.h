@@ -36,8 +36,9 @@ class OpLog {
   // Reads both tables; CORRUPT names the row.
   [[nodiscard]] Status load();
 
-  // BUSY when the model's log is full until its next commit (optim_step and load use the reserve),
-  // or while the store takes no rows.
+  // When the model's log is full: BUSY if a commit is to come that empties it; NO_CAPACITY, for
+  // good, if no op in it leads to one: only the client's next optim_step does (optim_step and load
+  // use the reserve). BUSY too while the store takes no rows.
   [[nodiscard]] Status room(ModelId model, core::OpKind kind) const;
   void append(const Op& op);
   // Numbers with a logged op, in order.
@@ -71,14 +72,20 @@ class OpLog {
     bool under_way = false;
     Kept kept;
   };
+  struct Logged {
+    std::size_t bytes = 0;
+    bool commits = false;  // the model is committed after it
+  };
   struct Index {
-    std::map<std::uint64_t, std::size_t> ops;  // seq -> bytes
+    std::map<std::uint64_t, Logged> ops;
     std::uint64_t op_bytes = 0;
     std::set<std::uint64_t> results;
-    std::deque<Row> rows;  // in order
-    bool refused = false;  // the store did not take the first one
+    std::uint64_t trim_at = 2 * kKeptResults;  // results are erased many at a time
+    std::deque<Row> rows;                      // in order
+    bool refused = false;                      // the store did not take the first one
   };
 
+  [[nodiscard]] static Status full(const Index& index);
   void add_row(ModelId model, store::Batch batch, Kept kept = {});
   void offer(ModelId model, Row& row);
   void answered(ModelId model, std::uint64_t ticket, const Status& status);

@@ -120,7 +120,8 @@ void OpService::submit_training(SubmitRequest request, Model& model, Status refu
     Status room = parts_.ops.room_for(request.tenant);
     if (room.ok())
       room = parts_.log.room(model.id, static_cast<core::OpKind>(request.submit.args.type));
-    if (!room.ok()) return request.handler(failure(room));
+    if (room.scope() == Scope::kRetry) return request.handler(failure(room));
+    if (!room.ok()) refusal = room.within("model '" + model.name + "'");
   }
   switch (flow.stream.offer(seq)) {
     case core::OpStream::Answer::kDone:

@@ -217,5 +217,19 @@ TEST_F(NodeOps, ARemovedModelLeavesNothing) {
   EXPECT_GT(model(job), id);
 }
 
+TEST_F(NodeOps, ForwardBackwardsWithoutAStepAreRefusedForGoodAndTheStepGoesOn) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  std::uint64_t seq = 0;
+  while (seq < OpLog::kMaxLoggedOps) ASSERT_TRUE(run(job, id, ++seq, train(1)).status.ok());
+  const OpOutcome refused = run(job, id, ++seq, train(1));
+  EXPECT_EQ(refused.status.code(), Code::NO_CAPACITY) << refused.status.to_string();
+  EXPECT_EQ(run(job, id, seq, train(1)).status, refused.status) << "the number is used up";
+  EXPECT_TRUE(run(job, id, ++seq, optim()).status.ok());
+  settle();
+  EXPECT_TRUE(run(job, id, ++seq, train(1)).status.ok());
+}
+
 }  // namespace
 }  // namespace plexrl::runtime

@@ -191,6 +191,40 @@ TEST_F(OpLogTest, AFullLogTakesTheStepThatEmptiesIt) {
   EXPECT_EQ(seq, OpLog::kMaxLoggedOps + OpLog::kReservedOps);
 }
 
+TEST_F(OpLogTest, AFullLogWithoutAStepIsFinalAndNamesTheRemedy) {
+  Op op = optim(0);
+  op.kind = core::OpKind::kForwardBackward;
+  op.args.Set(wire::ForwardBackwardArgsT{});
+  for (op.seq = 1; op.seq <= OpLog::kMaxLoggedOps; ++op.seq) log_.append(op);
+  store_.run();
+  const Status full = log_.room(model_, core::OpKind::kForwardBackward);
+  EXPECT_EQ(full.code(), Code::NO_CAPACITY);
+  EXPECT_NE(full.text().find("take an optim_step"), std::string::npos) << full.text();
+  EXPECT_TRUE(log_.room(model_, core::OpKind::kOptimStep).ok());
+  OpLog again(store_.queue);
+  ASSERT_TRUE(again.load().ok());
+  EXPECT_EQ(again.room(model_, core::OpKind::kForwardBackward).code(), Code::NO_CAPACITY);
+  log_.append(optim(op.seq));
+  EXPECT_EQ(log_.room(model_, core::OpKind::kForwardBackward).code(), Code::BUSY)
+      << "its commit is to come";
+}
+
+TEST_F(OpLogTest, ResultsOfRefusedOpsDoNotPileUpBehindLoggedOnes) {
+  for (std::uint64_t seq = 1; seq <= 5000; ++seq) {
+    if (seq % 1000 == 0) log_.append(optim(seq));
+    log_.put_result(model_, seq, stepped(seq), {});
+    store_.run();
+  }
+  std::size_t rows = 0;
+  ASSERT_TRUE(
+      memory_->scan("results", [&](std::uint64_t, std::uint64_t, std::string_view) { ++rows; })
+          .ok());
+  EXPECT_LE(rows, 2 * OpLog::kKeptResults + 5);
+  EXPECT_TRUE(log_.result(model_, 1000));
+  EXPECT_TRUE(log_.result(model_, 4999));
+  EXPECT_FALSE(log_.has_result(model_, 2500));
+}
+
 TEST_F(OpLogTest, AnOpThatIsLoggedAgainCountsOnce) {
   Op op = optim(1);
   wire::SaveArgsT args;
