@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 namespace plexrl::runtime {
@@ -13,11 +14,20 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kDraftMark = "#draft";  // not possible in a name
+constexpr const char* kHeldMark = "#held";    // "#held<model>.<seq>"
 
 Status sync_folder(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || ::fsync(fd.get()) != 0) return errno_error(Code::IO, errno, "sync '%s'", path.c_str());
   return {};
+}
+
+// A held file that still has its name is that name's.
+std::uint64_t own_size(const fs::path& path) {
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0) return 0;
+  const bool held = path.filename().string().rfind(kHeldMark, 0) == 0;
+  return held && st.st_nlink > 1 ? 0 : static_cast<std::uint64_t>(st.st_size);
 }
 
 std::uint64_t size_of(const std::string& path) {
@@ -52,7 +62,7 @@ std::uint64_t CheckpointStore::used_bytes(std::uint32_t uid) const {
   std::error_code failed;
   auto entry = fs::directory_iterator(folder(uid), failed);
   for (; !failed && entry != fs::directory_iterator(); entry.increment(failed))
-    bytes += size_of(entry->path().string());
+    bytes += own_size(entry->path());
   return bytes;
 }
 
@@ -100,6 +110,49 @@ Result<UniqueFd> CheckpointStore::read(std::uint32_t uid, const std::string& nam
   if (errno == ENOENT)
     return error(Code::NOT_FOUND, "no checkpoint '%s' of yours in the store", name.c_str());
   return errno_error(Code::IO, errno, "open '%s'", path.c_str());
+}
+
+// ---- holds ----
+
+std::string CheckpointStore::held_path(std::uint32_t uid, const Holder& holder) const {
+  return folder(uid) + "/" + kHeldMark + std::to_string(holder.model.value) + "." +
+         std::to_string(holder.seq);
+}
+
+Status CheckpointStore::hold(std::uint32_t uid, const std::string& name, const Holder& holder) {
+  const std::string held = held_path(uid, holder);
+  if (::link((folder(uid) + "/" + name).c_str(), held.c_str()) == 0 || errno == EEXIST) return {};
+  if (errno == ENOENT)
+    return error(Code::NOT_FOUND, "no checkpoint '%s' of yours in the store", name.c_str());
+  return errno_error(Code::IO, errno, "link '%s'", held.c_str());
+}
+
+Result<UniqueFd> CheckpointStore::read_held(std::uint32_t uid, const Holder& holder) const {
+  const std::string held = held_path(uid, holder);
+  UniqueFd fd(::open(held.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd) return errno_error(Code::IO, errno, "open '%s'", held.c_str());
+  return fd;
+}
+
+void CheckpointStore::let_go(std::uint32_t uid, const Holder& holder) {
+  ::unlink(held_path(uid, holder).c_str());
+}
+
+std::map<CheckpointStore::Holder, std::uint32_t> CheckpointStore::holds() const {
+  std::map<Holder, std::uint32_t> found;
+  std::error_code failed;
+  auto entry = fs::recursive_directory_iterator(dir_, failed);
+  for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+    Holder holder;
+    unsigned long long model = 0;
+    unsigned long long seq = 0;
+    const std::string name = entry->path().filename().string();
+    if (std::sscanf(name.c_str(), "#held%llu.%llu", &model, &seq) != 2) continue;
+    const std::string uid = entry->path().parent_path().filename().string();
+    found[{ModelId{model}, seq}] =
+        static_cast<std::uint32_t>(std::strtoul(uid.c_str(), nullptr, 10));
+  }
+  return found;
 }
 
 }  // namespace plexrl::runtime

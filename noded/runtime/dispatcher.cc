@@ -314,10 +314,12 @@ void Dispatcher::forgotten(ModelId model) {
 void Dispatcher::removed(ModelId model) {
   if (removing_.erase(model) == 0) return;
   resume_failures_.erase(model);
+  parts_.files.committed(model, UINT64_MAX);
   parts_.listener.model_gone(model);
 }
 
 void Dispatcher::committed(ModelId model, const state::Position& position, Duration stall) {
+  parts_.files.committed(model, position.applied_seq);
   parts_.listener.model_committed(model, position, stall);
 }
 

@@ -41,6 +41,8 @@ class OpFiles {
   [[nodiscard]] virtual Result<std::vector<int>> open(const Op& op) = 0;
   // The op ended, well or not, or its engine died. What the op saved counts only when this is ok.
   [[nodiscard]] virtual Status ended(const Op& op, bool well) = 0;
+  // No replay needs files of the model's ops up to `seq` any more.
+  virtual void committed(ModelId model, std::uint64_t seq) = 0;
 };
 
 class Dispatcher final : public MoveListener {

@@ -238,6 +238,10 @@ Status NodeRuntime::try_settle() {
   auto live = std::make_unique<Live>(*this, std::move(manager), std::move(scheduler));
   PLEXRL_TRY(live->tenant_service.restore(rebooted_));
   PLEXRL_TRY(live->model_service.restore());
+  files_.keep_held([this](const CheckpointStore::Holder& holder) {
+    const auto logged = log_.logged(holder.model);
+    return std::binary_search(logged.begin(), logged.end(), holder.seq);
+  });
   live_ = std::move(live);
   return {};
 }
