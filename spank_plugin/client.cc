@@ -24,6 +24,7 @@ std::string name_of(const std::string& entry) { return entry.substr(0, entry.fin
 // Makes the process's environment what `wanted` says; only removal and addition of names is needed.
 void apply(const std::vector<std::string>& before, const std::vector<std::string>& wanted) {
   std::vector<std::string> kept;
+  kept.reserve(wanted.size());
   for (const std::string& entry : wanted) kept.push_back(name_of(entry));
   for (const std::string& entry : before) {
     const std::string name = name_of(entry);
@@ -61,7 +62,7 @@ void client_init(spank_context_t context) {
   } else {
     slurm::strip_marked(&wanted);
   }
-  apply(before, std::move(wanted));
+  apply(before, wanted);
 }
 
 }  // namespace plexrl::spank

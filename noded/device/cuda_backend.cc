@@ -44,6 +44,7 @@ class CudaReservation final : public Reservation {
   CudaReservation& operator=(const CudaReservation&) = delete;
 
   [[nodiscard]] std::byte* data() const noexcept override {
+    // The driver's addresses are integers. NOLINTNEXTLINE(performance-no-int-to-ptr)
     return reinterpret_cast<std::byte*>(at_);
   }
   [[nodiscard]] std::size_t bytes() const noexcept override { return bytes_; }

@@ -176,7 +176,7 @@ class Round {
   template <class Work>
   static Status timed(Duration* duration, const Work& work) {
     const TimePoint start = system_clock().now();
-    const Status status = work();
+    Status status = work();
     *duration = system_clock().now() - start;
     return status;
   }

@@ -144,7 +144,7 @@ Status BlobTransfer::start(Kind kind, int fd, std::size_t index, std::uint64_t c
   auto at = request_.memory->map(chunk * kBlobChunkBytes, bytes, access);
   if (!at) return at.error().within(chunk_text("memory of", chunk));
   slot = {*at, chunk, 0, shape_.padded_bytes(chunk)};
-  const Status status = submit(kind, fd, index);
+  Status status = submit(kind, fd, index);
   if (!status.ok()) request_.memory->unmap(slot.at, bytes);
   // While the disk works.
   if (status.ok() && reads_memory) sums_[chunk] = crc32c(slot.at, slot.bytes);

@@ -218,7 +218,7 @@ Status FileBlobStore::carry_out(Line& line, const Job& job) const {
 Status FileBlobStore::unlink(BlobId blob) const {
   const std::string name = blob_file_name(blob);
   if (::unlinkat(directory_.get(), name.c_str(), 0) == 0 || errno == ENOENT) return {};
-  const Status status = errno_error(Code::IO, errno, "remove '%s'", name.c_str());
+  Status status = errno_error(Code::IO, errno, "remove '%s'", name.c_str());
   PLEXRL_LOG(kWarning, "disk tier: %s", status.to_string().c_str());
   return status;
 }
