@@ -43,8 +43,9 @@ demo:
 bench: all
 	@$(BUILD)/plexrl bench op --json
 
+# knobs: doc/testing.md
 soak:
-	@scripts/install-deps build test slurm
+	@scripts/install-deps build test slurm lint
 	@$(MAKE) --no-print-directory programs
 	@scripts/soak $(BUILD)
 

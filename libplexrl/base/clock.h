@@ -3,6 +3,7 @@
 // Clock. kSystem is CLOCK_MONOTONIC; tests use a ManualClock.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 namespace plexrl {
