@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <limits>
+
+#include "device/huge_pages.h"
 
 namespace plexrl::device {
 namespace {
@@ -32,26 +35,36 @@ AddressRange::~AddressRange() {
 
 Result<AddressRange> AddressRange::reserve(std::size_t bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  if (bytes == 0 || bytes > std::numeric_limits<std::size_t>::max() - page)
+  if (bytes == 0 || bytes > std::numeric_limits<std::size_t>::max() - page - kHugePage)
     return error(Code::INVALID_ARGUMENT, "cannot reserve %zu bytes of address space", bytes);
   const std::size_t rounded = (bytes + page - 1) / page * page;
-  void* const at = map_nothing(nullptr, rounded, 0);
-  if (at == MAP_FAILED)
+  const std::size_t spare = rounded < kHugePage ? 0 : kHugePage;
+  void* const got = map_nothing(nullptr, rounded + spare, 0);
+  if (got == MAP_FAILED)
     return errno_error(Code::NO_CAPACITY, errno, "reserve %zu bytes of address space", rounded);
   AddressRange range;
-  range.data_ = static_cast<std::byte*>(at);
+  auto* const start = static_cast<std::byte*>(got);
+  const std::size_t before = spare == 0 ? 0 : -reinterpret_cast<std::uintptr_t>(got) % kHugePage;
+  if (before > 0) ::munmap(start, before);
+  if (spare > before) ::munmap(start + before + rounded, spare - before);
+  range.data_ = start + before;
   range.bytes_ = rounded;
   return range;
 }
 
-Status AddressRange::map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access) {
+Status AddressRange::map_lazily(std::size_t at, int fd, off_t offset, std::size_t bytes,
+                                Access access) {
   if (at > bytes_ || bytes > bytes_ - at)
     return error(Code::INVALID_ARGUMENT, "%zu bytes at %zu do not fit in %zu reserved bytes", bytes,
                  at, bytes_);
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   const void* const got = ::mmap(data_ + at, bytes, protection, MAP_SHARED | MAP_FIXED, fd, offset);
-  if (got == MAP_FAILED)
-    return errno_error(Code::NO_CAPACITY, errno, "map %zu bytes of the pool", bytes);
+  if (got != MAP_FAILED) return {};
+  return errno_error(Code::NO_CAPACITY, errno, "map %zu bytes of the pool", bytes);
+}
+
+Status AddressRange::map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access) {
+  PLEXRL_TRY(map_lazily(at, fd, offset, bytes, access));
   fault_in(data_ + at, bytes);
   return {};
 }

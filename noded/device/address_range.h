@@ -27,12 +27,17 @@ class AddressRange {
   AddressRange& operator=(const AddressRange&) = delete;
   ~AddressRange();
 
-  // bytes > 0, rounded up to whole pages. NO_CAPACITY when the address space does not suffice.
+  // bytes > 0, rounded up to whole pages; begins at a multiple of the huge page size when it is as
+  // large as one, so that huge pages can be mapped as such. NO_CAPACITY when the address space does
+  // not suffice.
   [[nodiscard]] static Result<AddressRange> reserve(std::size_t bytes);
 
   // Shares bytes of `fd` from `offset` into [at, at + bytes), page tables filled. All multiples of
   // the page size and inside the range.
   [[nodiscard]] Status map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access);
+  // Without filling the page tables.
+  [[nodiscard]] Status map_lazily(std::size_t at, int fd, off_t offset, std::size_t bytes,
+                                  Access access);
   // The whole range is without memory again; the address space is kept.
   [[nodiscard]] Status clear();
 

@@ -2,7 +2,6 @@
 #include "device/chunk_pool.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,9 +10,6 @@
 #include <limits>
 
 namespace plexrl::device {
-namespace {
-
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 Status check_geometry(std::size_t chunk_bytes, std::size_t chunk_count) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -28,34 +24,6 @@ Status check_geometry(std::size_t chunk_bytes, std::size_t chunk_count) {
   return {};
 }
 
-// fallocate reports a full tmpfs or cgroup as an error; a store would be killed by SIGBUS instead.
-// The mapping then writes to every page, so that no later mapping has to clear one.
-Status touch(int fd, std::size_t bytes) {
-  if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0)
-    return errno_error(Code::NO_CAPACITY, errno, "allocate %zu bytes of pool memory", bytes);
-  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-  if (at == MAP_FAILED)
-    return errno_error(Code::NO_CAPACITY, errno, "map %zu bytes of pool memory", bytes);
-  ::munmap(at, bytes);
-  return {};
-}
-
-}  // namespace
-
-Result<UniqueFd> create_cpu_pool(const char* name, std::size_t chunk_bytes,
-                                 std::size_t chunk_count) {
-  PLEXRL_TRY(check_geometry(chunk_bytes, chunk_count).within(name));
-  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return errno_error(Code::IO, errno, "pool '%s': memfd_create", name);
-  const std::size_t bytes = chunk_bytes * chunk_count;
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return errno_error(Code::NO_CAPACITY, errno, "pool '%s': %zu bytes", name, bytes);
-  PLEXRL_TRY(touch(fd.get(), bytes).within(name));
-  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
-    return errno_error(Code::IO, errno, "pool '%s': seal", name);
-  return fd;
-}
-
 Status check_pool(int fd, std::size_t chunk_bytes, std::size_t chunk_count) {
   PLEXRL_TRY(check_geometry(chunk_bytes, chunk_count));
   struct stat info {};
@@ -64,7 +32,7 @@ Status check_pool(int fd, std::size_t chunk_bytes, std::size_t chunk_count) {
     return error(Code::INVALID_ARGUMENT, "pool has %lld bytes, %zu chunks of %zu were announced",
                  static_cast<long long>(info.st_size), chunk_count, chunk_bytes);
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals)
+  if (seals < 0 || (seals & kPoolSeals) != kPoolSeals)
     return error(Code::INVALID_ARGUMENT, "pool is not a memfd with fixed size (seals %d)", seals);
   return {};
 }

@@ -3,6 +3,8 @@
 // of the cpu backend, host tier) with create_cpu_pool and passes the descriptors to engines.
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +13,11 @@
 #include "device/device_backend.h"
 
 namespace plexrl::device {
+
+// Size and number of chunks that no pool can have: INVALID_ARGUMENT.
+[[nodiscard]] Status check_geometry(std::size_t chunk_bytes, std::size_t chunk_count);
+// The size of a pool can never change.
+inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 // What a receiver of a pool descriptor checks before it maps anything: the size is that of
 // chunk_count chunks and can never change (seals SHRINK and GROW), so no access can raise SIGBUS.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine_torch/memory_command.h"
 
-#include "device/stream_copy.h"
+#include "device/segment_copy.h"
 #include "wire/message.h"
 
 namespace plexrl::worker {
@@ -14,31 +14,24 @@ wire::EngineBodyUnion failure_body(const Status& status) {
 
 Status copy_to_host(ModelTable& table, const HeldSegment& segment, const wire::SegmentPlaceT& place,
                     CopyTotals& totals) {
-  const std::size_t bytes = segment.place->bytes();
   const TimePoint start = system_clock().now();
-  PLEXRL_ASSIGN(auto host, table.host().map(place.host, device::AddressRange::Access::kReadWrite));
-  PLEXRL_TRY(table.device().copy_out(host.data(), segment.place->data(), bytes));
-  device::stream_zero(host.data() + bytes, host.bytes() - bytes, device::best_copy_path());
-  totals.bytes_out += bytes;
+  PLEXRL_TRY(device::copy_to_host(table.device(), table.host(), *segment.place, place.host));
+  totals.bytes_out += segment.place->bytes();
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};
 }
 
 Status copy_from_host(ModelTable& table, const HeldSegment& segment,
                       const wire::SegmentPlaceT& place, CopyTotals& totals) {
-  const std::size_t bytes = segment.place->bytes();
   const TimePoint start = system_clock().now();
-  PLEXRL_ASSIGN(const auto host, table.host().map(place.host, device::AddressRange::Access::kRead));
-  PLEXRL_TRY(table.device().copy_in(segment.place->data(), host.data(), bytes));
-  totals.bytes_in += bytes;
+  PLEXRL_TRY(device::copy_from_host(table.device(), table.host(), *segment.place, place.host));
+  totals.bytes_in += segment.place->bytes();
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};
 }
 
 Status zero_tail(ModelTable& table, const HeldSegment& segment) {
-  const std::size_t bytes = segment.place->bytes();
-  return table.device().zero(segment.place->data() + bytes,
-                             segment.device.size() * table.chunk_bytes() - bytes);
+  return device::zero_tail(table.device(), *segment.place);
 }
 
 Status map_segment(ModelTable& table, HeldSegment& segment,

@@ -11,6 +11,7 @@
 
 #include "device/chunk_pool.h"
 #include "device/host_pool.h"
+#include "device/huge_pages.h"
 #include "device/stream_copy.h"
 
 namespace plexrl::device {
@@ -54,6 +55,33 @@ TEST(ChunkPool, AReceiverRefusesAPoolThatCouldShrink) {
 
 TEST(ChunkPool, AReceiverRefusesWhatIsNoDescriptor) {
   EXPECT_EQ(check_pool(-1, kChunk, 4).code(), Code::IO);
+}
+
+// The largest one that tests make: where the kernel has a huge page at all, it has four.
+TEST(ChunkPool, IsInHugePages) {
+  constexpr std::size_t kBytes = 4 * kHugePage;
+  {
+    const UniqueFd probe(::memfd_create("probe", MFD_CLOEXEC));
+    ASSERT_EQ(::ftruncate(probe.get(), kHugePage), 0);
+    auto range = AddressRange::reserve(kHugePage).value();
+    ASSERT_TRUE(range.map(0, probe.get(), 0, kHugePage, AddressRange::Access::kReadWrite).ok());
+    gather_huge_pages(range.data(), kHugePage);
+    if (bytes_in_huge_pages(range.data()) == 0) GTEST_SKIP() << "this kernel gives no huge pages";
+  }
+  const UniqueFd pool = create_cpu_pool("huge", kHugePage, 4).value();
+  auto range = AddressRange::reserve(kBytes).value();
+  ASSERT_TRUE(range.map(0, pool.get(), 0, kBytes, AddressRange::Access::kReadWrite).ok());
+  EXPECT_EQ(bytes_in_huge_pages(range.data()), kBytes);
+  EXPECT_EQ(bytes_in_huge_pages(range.data() + 1), 0U) << "no mapping begins there";
+}
+
+TEST(AddressRange, LargeOnesBeginAtAHugePage) {
+  for (const std::size_t bytes : {kHugePage, 3 * kHugePage + 4096}) {
+    const auto range = AddressRange::reserve(bytes).value();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(range.data()) % kHugePage, 0U);
+    EXPECT_EQ(range.bytes(), bytes);
+  }
+  EXPECT_FALSE(AddressRange::reserve(~std::size_t{0} - kHugePage).has_value());
 }
 
 TEST(ChunkPool, RunsJoinNeighbours) {
