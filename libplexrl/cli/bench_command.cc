@@ -2,6 +2,7 @@
 #include "cli/bench_command.h"
 
 #include "cli/bench/bench_op.h"
+#include "cli/bench/bench_swap.h"
 #include "cli/output.h"
 
 namespace plexrl::cli {
@@ -26,6 +27,34 @@ Status run_op(const BenchOpOptions& options) {
   return {};
 }
 
+std::string number(const nlohmann::json& row, const char* key, int decimals) {
+  const auto found = row.find(key);
+  return found == row.end() ? "-" : format_fixed(found->get<double>(), decimals);
+}
+
+Status run_swap(const BenchSwapOptions& options) {
+  print_progress("moving state between the tiers of this machine; this takes about a minute");
+  PLEXRL_ASSIGN(const nlohmann::json rows, bench_swap(options));
+  if (options.json) {
+    print_json(rows);
+    return {};
+  }
+  Table table({"path", "bytes", "GB/s", "raw GB/s", "ratio"});
+  for (const auto& row : rows)
+    table.add({row["path"].get<std::string>(), format_bytes(row["bytes"].get<std::uint64_t>()),
+               number(row, "gbps", 2), number(row, "raw_gbps", 2), number(row, "ratio", 2)});
+  print_text(table.to_text());
+  return {};
+}
+
+void add_swap(CLI::App& bench, Run& chosen) {
+  CLI::App* swap = bench.add_subcommand("swap", "moves of state between the tiers");
+  auto options = std::make_shared<BenchSwapOptions>();
+  swap->add_option("--max-mib", options->max_mib, "largest segment, in MiB")->capture_default_str();
+  add_json_option(*swap, options->json);
+  on_chosen(*swap, chosen, options, run_swap);
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Run& chosen) {
@@ -39,6 +68,7 @@ void add_bench(CLI::App& app, Run& chosen) {
   op->add_option("--plexrld", options->plexrld, "the daemon's program");
   add_json_option(*op, options->json);
   on_chosen(*op, chosen, options, run_op);
+  add_swap(*bench, chosen);
 }
 
 }  // namespace plexrl::cli

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/bench/swap_copy.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "base/clock.h"
+#include "cli/bench/op_load.h"
+#include "device/huge_pages.h"
+#include "device/stream_copy.h"
+
+namespace plexrl::cli {
+namespace {
+
+// plexrld's default.
+constexpr std::size_t kChunk = std::size_t{2} << 20;
+// Small segments take turns in pools of this size: a switch does not find its bytes in the caches.
+constexpr std::uint64_t kMinPool = std::uint64_t{256} << 20;
+constexpr std::uint64_t kBytesPerRow = std::uint64_t{4} << 30;
+constexpr std::uint64_t kMinRepeats = 7;
+constexpr std::uint64_t kMaxRepeats = 101;
+
+void copy_by_library(std::byte* to, const std::byte* from, std::size_t bytes) {
+  std::memcpy(to, from, bytes);
+}
+
+void copy_by_stream(std::byte* to, const std::byte* from, std::size_t bytes) {
+  device::stream_copy(to, from, bytes, device::best_copy_path());
+}
+
+// The faster one is the raw copy: which one that is depends on the machine and the size.
+constexpr std::array<void (*)(std::byte*, const std::byte*, std::size_t), 2> kRawCopies = {
+    copy_by_library, copy_by_stream};
+
+std::size_t chunks_for(std::uint64_t bytes) { return (bytes + kChunk - 1) / kChunk; }
+
+double seconds_since(TimePoint start) {
+  return static_cast<double>((system_clock().now() - start).ns) / 1e9;
+}
+
+double gbps(std::uint64_t bytes, std::vector<double>& seconds) {
+  return static_cast<double>(bytes) / percentile(seconds, 50) / 1e9;
+}
+
+std::uint32_t repeats_for(std::uint64_t bytes) {
+  return static_cast<std::uint32_t>(std::clamp(kBytesPerRow / bytes, kMinRepeats, kMaxRepeats));
+}
+
+Result<UniqueFd> duplicate(const UniqueFd& fd) {
+  UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy) return errno_error(Code::IO, errno, "duplicate a pool's descriptor");
+  return copy;
+}
+
+}  // namespace
+
+Result<SwapCopy::Pool> SwapCopy::make_pool(const char* name, std::size_t chunks) {
+  Pool pool;
+  PLEXRL_ASSIGN(pool.fd, device::create_cpu_pool(name, kChunk, chunks));
+  PLEXRL_ASSIGN(pool.all, device::AddressRange::reserve(chunks * kChunk));
+  PLEXRL_TRY(
+      pool.all.map(0, pool.fd.get(), 0, chunks * kChunk, device::AddressRange::Access::kReadWrite));
+  // Not all zero: a machine that shares equal pages must not have any here.
+  auto* const words = reinterpret_cast<std::uint64_t*>(pool.all.data());
+  std::iota(words, words + chunks * kChunk / sizeof *words, std::uint64_t{chunks});
+  return pool;
+}
+
+Result<SwapCopy> SwapCopy::create(std::uint64_t bytes) {
+  SwapCopy copy;
+  copy.chunks_ = chunks_for(std::max(bytes, kMinPool));
+  PLEXRL_ASSIGN(copy.device_pool_, make_pool("bench-device", copy.chunks_));
+  PLEXRL_ASSIGN(copy.host_pool_, make_pool("bench-host", copy.chunks_));
+  PLEXRL_ASSIGN(auto device_fd, duplicate(copy.device_pool_.fd));
+  PLEXRL_ASSIGN(copy.device_, device::open_cpu_backend(std::move(device_fd), kChunk, copy.chunks_));
+  PLEXRL_ASSIGN(auto host_fd, duplicate(copy.host_pool_.fd));
+  PLEXRL_ASSIGN(copy.host_, device::HostPool::open(std::move(host_fd), kChunk, copy.chunks_));
+  return copy;
+}
+
+// As SuspendCommand does it.
+Result<double> SwapCopy::move_out(device::Reservation& segment,
+                                  const std::vector<device::ChunkIndex>& chunks) {
+  PLEXRL_TRY(device_->map(segment, chunks));
+  const TimePoint start = system_clock().now();
+  PLEXRL_TRY(device::copy_to_host(*device_, *host_, segment, chunks));
+  PLEXRL_TRY(device_->unmap(segment));
+  return seconds_since(start);
+}
+
+// As ResumeCommand does it.
+Result<double> SwapCopy::move_in(device::Reservation& segment,
+                                 const std::vector<device::ChunkIndex>& chunks) {
+  const TimePoint start = system_clock().now();
+  PLEXRL_TRY(device_->map(segment, chunks));
+  PLEXRL_TRY(device::copy_from_host(*device_, *host_, segment, chunks));
+  PLEXRL_TRY(device::zero_tail(*device_, segment));
+  const double seconds = seconds_since(start);
+  PLEXRL_TRY(device_->unmap(segment));
+  return seconds;
+}
+
+// Seconds of one copy between memory that is mapped already.
+double SwapCopy::raw_seconds(RawCopy copy, std::uint64_t bytes, std::size_t slot, bool out) {
+  std::byte* to = host_pool_.all.data() + slot * kChunk;
+  std::byte* from = device_pool_.all.data() + slot * kChunk;
+  if (!out) std::swap(to, from);
+  const TimePoint start = system_clock().now();
+  copy(to, from, bytes);
+  return seconds_since(start);
+}
+
+Result<SwapSpeed> SwapCopy::measure(std::uint64_t bytes, bool out) {
+  const std::size_t count = chunks_for(bytes);
+  const std::size_t slots = chunks_ / count;
+  PLEXRL_ASSIGN(const auto segment, device_->reserve(bytes));
+  std::vector<device::ChunkIndex> chunks(count);
+  std::vector<double> moves;
+  std::array<std::vector<double>, kRawCopies.size()> raws;
+  SwapSpeed speed{bytes, repeats_for(bytes), 0, 0};
+  for (std::uint32_t i = 0; i < speed.repeats; ++i) {
+    std::iota(chunks.begin(), chunks.end(), static_cast<device::ChunkIndex>(i % slots * count));
+    PLEXRL_ASSIGN(const double seconds,
+                  out ? move_out(*segment, chunks) : move_in(*segment, chunks));
+    moves.push_back(seconds);
+    for (std::size_t k = 0; k < raws.size(); ++k) {
+      const std::size_t slot = (i + slots * (k + 1) / (raws.size() + 1)) % slots;
+      raws[k].push_back(raw_seconds(kRawCopies[k], bytes, slot * count, out));
+    }
+  }
+  speed.gbps = gbps(bytes, moves);
+  for (auto& raw : raws) speed.raw_gbps = std::max(speed.raw_gbps, gbps(bytes, raw));
+  return speed;
+}
+
+double SwapCopy::huge_pages() const {
+  const std::size_t huge = device::bytes_in_huge_pages(device_pool_.all.data()) +
+                           device::bytes_in_huge_pages(host_pool_.all.data());
+  return static_cast<double>(huge) / static_cast<double>(2 * chunks_ * kChunk);
+}
+
+Result<SwapSpeed> SwapCopy::device_to_host(std::uint64_t bytes) { return measure(bytes, true); }
+
+Result<SwapSpeed> SwapCopy::host_to_device(std::uint64_t bytes) { return measure(bytes, false); }
+
+}  // namespace plexrl::cli

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// SwapCopy: what moving one segment between the device and the host tier costs, measured through
+// the engine's own path (device::segment_copy, with the mapping of both sides), beside a raw copy
+// of as many bytes between memory of the same pools that stays mapped and faulted in. One thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "device/segment_copy.h"
+
+namespace plexrl::cli {
+
+// Medians; `repeats` pairs of moves and raw copies, which take turns.
+struct SwapSpeed {
+  std::uint64_t bytes = 0;
+  std::uint32_t repeats = 0;
+  double gbps = 0;  // 10^9 bytes per second
+  double raw_gbps = 0;
+  [[nodiscard]] double ratio() const { return raw_gbps > 0 ? gbps / raw_gbps : 0; }
+};
+
+class SwapCopy {
+ public:
+  // Pools that hold segments of up to `bytes`. NO_CAPACITY when the machine has not twice as much.
+  [[nodiscard]] static Result<SwapCopy> create(std::uint64_t bytes);
+
+  // A suspend: copy out, both sides unmapped.
+  [[nodiscard]] Result<SwapSpeed> device_to_host(std::uint64_t bytes);
+  // A resume: map, copy in.
+  [[nodiscard]] Result<SwapSpeed> host_to_device(std::uint64_t bytes);
+  // Share of the pools' memory that huge pages hold, 0 to 1.
+  [[nodiscard]] double huge_pages() const;
+
+ private:
+  struct Pool {
+    UniqueFd fd;
+    device::AddressRange all;  // mapped as long as this lives: what the raw copy uses
+  };
+  using RawCopy = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
+
+  SwapCopy() = default;
+  [[nodiscard]] static Result<Pool> make_pool(const char* name, std::size_t chunks);
+  [[nodiscard]] Result<SwapSpeed> measure(std::uint64_t bytes, bool out);
+  [[nodiscard]] Result<double> move_out(device::Reservation& segment,
+                                        const std::vector<device::ChunkIndex>& chunks);
+  [[nodiscard]] Result<double> move_in(device::Reservation& segment,
+                                       const std::vector<device::ChunkIndex>& chunks);
+  [[nodiscard]] double raw_seconds(RawCopy copy, std::uint64_t bytes, std::size_t slot, bool out);
+
+  std::size_t chunks_ = 0;
+  Pool device_pool_;
+  Pool host_pool_;
+  std::unique_ptr<device::DeviceBackend> device_;
+  std::optional<device::HostPool> host_;
+};
+
+}  // namespace plexrl::cli
