@@ -43,13 +43,14 @@ std::string ops_table(const nlohmann::json& document) {
 }  // namespace
 
 std::string render_report(const nlohmann::json& document) {
-  Table times({"JOB", "USER", "STATE", "WALL", "DEVICE", "SWITCHES", "WAITED", "SLOWDOWN",
+  Table times({"JOB", "USER", "STATE", "WALL", "DEVICE", "SWITCHES", "HIDDEN", "WAITED", "SLOWDOWN",
                "COMMITS", "STALLED", "REPLAYED"});
   times.add({cell(document, "job_id"), cell(document, "user"), cell(document, "state"),
              cell_seconds(document, "wall_s"), cell_seconds(document, "device_s"),
-             cell_seconds(document, "switch_s"), cell_seconds(document, "wait_others_s"),
-             cell_fixed(document, "slowdown_estimate", 2), cell(document, "commits"),
-             cell_seconds(document, "commit_stall_s"), cell(document, "replayed_ops")});
+             cell_seconds(document, "switch_exposed_s"), cell_seconds(document, "switch_hidden_s"),
+             cell_seconds(document, "wait_others_s"), cell_fixed(document, "slowdown_estimate", 2),
+             cell(document, "commits"), cell_seconds(document, "commit_stall_s"),
+             cell(document, "replayed_ops")});
   return times.to_text() + "\n" + models_table(document) + "\n" + ops_table(document);
 }
 

@@ -103,6 +103,8 @@ json job_json(NodeRuntime& node, const Server& server, const Tenant& tenant) {
           {"ops_done", ops_done(totals)},
           {"device_s", seconds(totals.device_ns)},
           {"switch_s", seconds(totals.switch_ns)},
+          {"switch_exposed_s", seconds(totals.switch_ns)},
+          {"switch_hidden_s", seconds(totals.switch_hidden_ns)},
           {"wait_others_s", seconds(totals.wait_others_ns)},
           {"slowdown_estimate", totals.slowdown()},
           {"models", models}};
@@ -154,6 +156,12 @@ std::uint64_t resident_bytes(NodeRuntime& node) {
   return bytes;
 }
 
+json times_json(const runtime::DeviceTotals& totals) {
+  return {{"busy_s", seconds(totals.busy_ns)},
+          {"switch_exposed_s", seconds(totals.switch_exposed_ns)},
+          {"switch_hidden_s", seconds(totals.switch_hidden_ns)}};
+}
+
 }  // namespace
 
 std::string Documents::status(const Viewer& viewer) {
@@ -184,6 +192,7 @@ std::string Documents::status(const Viewer& viewer) {
                 {"host",
                  {{"capacity_bytes", sizes.chunk_bytes * sizes.host_chunks},
                   {"reserved_bytes", reserved_mib << 20}}},
+                {"times", times_json(node_.accounting().device())},
                 {"engines", engines},
                 {"jobs_open", jobs_open},
                 {"ops_queued", node_.ops().all().size() - running},

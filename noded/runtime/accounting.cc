@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/accounting.h"
 
+#include <set>
 #include <string_view>
 
 #include "base/check.h"
@@ -12,14 +13,16 @@ namespace plexrl::runtime {
 namespace {
 
 constexpr std::string_view kTable = "usage";
-constexpr std::uint64_t kFormat = 1;
+constexpr std::uint64_t kFormat = 2;
+constexpr std::uint64_t kWithoutHidden = 1;  // of plexrld before switch_hidden_ns
 
 // Every number of the totals in a fixed order.
 template <class Totals, class Visit>
-void each_number(Totals& totals, const Visit& visit) {
+void each_number(std::uint64_t format, Totals& totals, const Visit& visit) {
   for (auto* value : {&totals.device_ns, &totals.wait_others_ns, &totals.switch_ns, &totals.wall_ns,
                       &totals.commit_stall_ns})
     visit(*value);
+  if (format > kWithoutHidden) visit(totals.switch_hidden_ns);
   for (auto* value : {&totals.replayed_ops, &totals.commits}) visit(*value);
   for (auto& kind : totals.kinds) {
     for (auto* value : {&kind.count, &kind.failed, &kind.tokens}) visit(*value);
@@ -30,14 +33,16 @@ void each_number(Totals& totals, const Visit& visit) {
 std::string encode(const TenantTotals& totals) {
   core::ByteWriter writer;
   writer.varint(kFormat);
-  each_number(totals, [&](const auto& value) { writer.varint(static_cast<std::uint64_t>(value)); });
+  each_number(kFormat, totals,
+              [&](const auto& value) { writer.varint(static_cast<std::uint64_t>(value)); });
   return writer.take();
 }
 
 bool decode(std::string_view bytes, TenantTotals* totals) {
   core::ByteReader reader(bytes);
-  if (reader.varint() != kFormat) return false;
-  each_number(*totals, [&](auto& value) {
+  const std::uint64_t format = reader.varint();
+  if (format != kFormat && format != kWithoutHidden) return false;
+  each_number(format, *totals, [&](auto& value) {
     value = static_cast<std::remove_reference_t<decltype(value)>>(reader.varint());
   });
   return reader.at_end();
@@ -60,8 +65,22 @@ void Accounting::advance(TimePoint now) {
     sums_.held_ns += span;
     const auto holder = rows_.find(holder_);
     if (holder != rows_.end()) holder->second.totals.device_ns += span;
-  } else if (moves_ > 0) {
+    device_.busy_ns += span;
+    count_hidden(span);
+  } else if (moving()) {
     sums_.moving_ns += span;
+    if (outstanding_ > 0) device_.switch_exposed_ns += span;
+  }
+}
+
+// Two models of a tenant that move at the same time count once.
+void Accounting::count_hidden(std::int64_t span) {
+  if (moving()) device_.switch_hidden_ns += span;
+  std::set<TenantId> counted;
+  for (const auto& [model, tenant] : moves_) {
+    if (!tenant || !counted.insert(tenant).second) continue;
+    const auto row = rows_.find(tenant);
+    if (row != rows_.end()) row->second.totals.switch_hidden_ns += span;
   }
 }
 
@@ -81,6 +100,7 @@ void Accounting::op_arrived(TenantId tenant) {
   Row& row = rows_[tenant];
   settle(row);
   ++row.outstanding;
+  ++outstanding_;
   row.seen = true;
 }
 
@@ -89,6 +109,7 @@ void Accounting::op_left(TenantId tenant) {
   PLEXRL_CHECK(row.outstanding > 0, "an op leaves once");
   settle(row);
   --row.outstanding;
+  --outstanding_;
 }
 
 Status Accounting::load() {
@@ -132,6 +153,8 @@ void Accounting::save() {
 }
 
 void Accounting::forget(TenantId tenant) {
+  if (const auto row = rows_.find(tenant); row != rows_.end())
+    outstanding_ -= row->second.outstanding;
   rows_.erase(tenant);
   store::Batch batch;
   batch.erase(kTable, tenant.value, 0, 0);

@@ -31,16 +31,24 @@ struct KindTotals {
 };
 
 struct TenantTotals {
-  std::int64_t device_ns = 0;       // its op ran
-  std::int64_t wait_others_ns = 0;  // it had ops, and another tenant's op ran
-  std::int64_t switch_ns = 0;       // it had ops, nothing ran, and state was being moved
-  std::int64_t wall_ns = 0;         // since its first op arrived
+  std::int64_t device_ns = 0;         // its op ran
+  std::int64_t wait_others_ns = 0;    // it had ops, and another tenant's op ran
+  std::int64_t switch_ns = 0;         // exposed: it had ops, nothing ran, and state was being moved
+  std::int64_t switch_hidden_ns = 0;  // state of its models was being moved while an op ran
+  std::int64_t wall_ns = 0;           // since its first op arrived
   std::uint64_t replayed_ops = 0;
   std::uint64_t commits = 0;
   std::int64_t commit_stall_ns = 0;
   std::array<KindTotals, 7> kinds;  // by core::OpKind
   // wall / (wall - time in which every outstanding op waited for others or a switch)
   [[nodiscard]] double slowdown() const;
+};
+
+// Of the device group, since this plexrld started.
+struct DeviceTotals {
+  std::int64_t busy_ns = 0;            // an op ran
+  std::int64_t switch_exposed_ns = 0;  // there were ops, none ran, and state was being moved
+  std::int64_t switch_hidden_ns = 0;   // an op ran, and state was being moved
 };
 
 class Accounting {
@@ -58,15 +66,18 @@ class Accounting {
   void op_arrived(TenantId tenant);
   void op_left(TenantId tenant);
   void running(TenantId tenant) { holder_ = tenant; }  // none: nothing runs
-  void move_started() { ++moves_; }
-  void move_ended() { --moves_; }
+  // A suspend or resume of a model; `tenant` is none for a base. Ending one that is not under way
+  // does nothing.
+  void move_started(ModelId model, TenantId tenant) { moves_.insert_or_assign(model, tenant); }
+  void move_ended(ModelId model) { moves_.erase(model); }
   void forget(TenantId tenant);
 
   // Up to the last advance(). find: null when nothing was counted for the tenant.
   [[nodiscard]] TenantTotals& totals(TenantId tenant);
   [[nodiscard]] const TenantTotals* find(TenantId tenant);
   [[nodiscard]] TenantId holder() const { return holder_; }
-  [[nodiscard]] bool moving() const { return moves_ > 0; }
+  [[nodiscard]] bool moving() const { return !moves_.empty(); }
+  [[nodiscard]] const DeviceTotals& device() const { return device_; }
 
  private:
   // Sums over all spans. A tenant's own times follow from their growth, so that a span costs the
@@ -85,13 +96,16 @@ class Accounting {
     std::string stored;  // as in the store
   };
   void settle(Row& row) const;
+  void count_hidden(std::int64_t span);
 
   store::AsyncStore& store_;
   std::map<TenantId, Row> rows_;
   Sums sums_;
   TimePoint last_;
   TenantId holder_;
-  int moves_ = 0;
+  std::map<ModelId, TenantId> moves_;  // under way
+  DeviceTotals device_;
+  std::uint64_t outstanding_ = 0;  // of all tenants
 };
 
 }  // namespace plexrl::runtime

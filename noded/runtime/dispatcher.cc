@@ -49,10 +49,10 @@ void Dispatcher::carry_out(const core::Actions& actions) {
     } else if (const auto* yield = std::get_if<core::YieldOp>(&action)) {
       ask_to_yield(yield->op);
     } else if (const auto* resume = std::get_if<core::ResumeModel>(&action)) {
-      parts_.accounting.move_started();
+      parts_.accounting.move_started(resume->model, tenant_of(resume->model));
       mover_.resume(resume->model);
     } else if (const auto* park = std::get_if<core::ParkModel>(&action)) {
-      parts_.accounting.move_started();
+      parts_.accounting.move_started(park->model, tenant_of(park->model));
       if (removing_.count(park->model) != 0) {
         mover_.forget(park->model);
       } else {
@@ -60,6 +60,12 @@ void Dispatcher::carry_out(const core::Actions& actions) {
       }
     }
   }
+}
+
+// None for a base.
+TenantId Dispatcher::tenant_of(ModelId model) const {
+  const Model* const row = parts_.models.find(model);
+  return row == nullptr ? TenantId{} : row->tenant;
 }
 
 void Dispatcher::feed(Op& op) {
@@ -227,7 +233,7 @@ void Dispatcher::engine_lost(EngineId engine) {
     lost.push_back(row->base_model);
   std::vector<OpId> withdrawn;
   for (const ModelId model : lost) {
-    if (mover_.moving(model)) parts_.accounting.move_ended();
+    parts_.accounting.move_ended(model);
     (void)mover_.engine_lost(model);
     resume_failures_.erase(model);
     for (Op* op : parts_.ops.of_model(model)) {
@@ -250,14 +256,14 @@ void Dispatcher::engine_lost(EngineId engine) {
 
 void Dispatcher::resumed(ModelId model) {
   parts_.accounting.advance(parts_.clock.now());
-  parts_.accounting.move_ended();
+  parts_.accounting.move_ended(model);
   resume_failures_.erase(model);
   post(core::ModelResumed{model});
 }
 
 void Dispatcher::resume_failed(ModelId model, const Status& why) {
   parts_.accounting.advance(parts_.clock.now());
-  parts_.accounting.move_ended();
+  parts_.accounting.move_ended(model);
   PLEXRL_LOG(kWarning, "model %llu: resume: %s", number(model), why.to_string().c_str());
   post(core::MoveFailed{model, true});
   if (removing_.count(model) != 0) {
@@ -271,7 +277,7 @@ void Dispatcher::resume_failed(ModelId model, const Status& why) {
 
 void Dispatcher::parked(ModelId model) {
   parts_.accounting.advance(parts_.clock.now());
-  parts_.accounting.move_ended();
+  parts_.accounting.move_ended(model);
   post(core::ModelParked{model});
   if (removing_.count(model) == 0) return;
   mover_.forget_parked(model);
@@ -280,7 +286,7 @@ void Dispatcher::parked(ModelId model) {
 
 void Dispatcher::park_failed(ModelId model, const Status& why) {
   parts_.accounting.advance(parts_.clock.now());
-  parts_.accounting.move_ended();
+  parts_.accounting.move_ended(model);
   PLEXRL_LOG(kWarning, "model %llu: park: %s", number(model), why.to_string().c_str());
   post(core::MoveFailed{model, false});
   if (why.code() == Code::NO_CAPACITY) restart_generate(model);
@@ -306,7 +312,7 @@ void Dispatcher::rolled_back(ModelId model) {
 // Also when the engine died meanwhile: its memory is free either way.
 void Dispatcher::forgotten(ModelId model) {
   parts_.accounting.advance(parts_.clock.now());
-  parts_.accounting.move_ended();
+  parts_.accounting.move_ended(model);
   post(core::ModelParked{model});
   removed(model);
 }

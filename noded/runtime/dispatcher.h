@@ -107,6 +107,7 @@ class Dispatcher final : public MoveListener {
  private:
   void post(core::Event event);
   void carry_out(const core::Actions& actions);
+  [[nodiscard]] TenantId tenant_of(ModelId model) const;
   void start_op(OpId id);
   void ask_to_yield(OpId id);
   void op_answered(OpId id, const Result<engine::Reply>& reply);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/byte_codec.h"
 #include "fakes/faulty_store.h"
 #include "fakes/queued_store.h"
 
@@ -18,9 +19,10 @@ TEST(Accounting, EverySpanGoesToOneAccount) {
   books.advance(TimePoint{100});
   books.op_arrived(a);
   books.op_arrived(b);
-  books.move_started();
+  const ModelId model{7};
+  books.move_started(model, b);
   books.advance(TimePoint{110});  // 10: both wait for a switch
-  books.move_ended();
+  books.move_ended(model);
   books.running(a);
   books.advance(TimePoint{140});  // 30: a computes, b waits for it
   books.running(TenantId{});
@@ -75,8 +77,8 @@ TEST(Accounting, ManyReadersSeeTheSameTimes) {
   for (std::int64_t t = 1; t <= 60; ++t) {
     for (Accounting* books : {&often, &once}) {
       books->running(t % 3 == 0 ? a : TenantId{static_cast<std::uint64_t>(t % 3 == 1 ? 2 : 0)});
-      if (t % 4 == 0) books->move_started();
-      if (t % 4 == 2) books->move_ended();
+      if (t % 4 == 0) books->move_started(ModelId{1}, a);
+      if (t % 4 == 2) books->move_ended(ModelId{1});
       books->advance(TimePoint{1 + t * t});
     }
     (void)often.find(a);
@@ -85,6 +87,75 @@ TEST(Accounting, ManyReadersSeeTheSameTimes) {
   EXPECT_EQ(often.find(a)->wait_others_ns, once.find(a)->wait_others_ns);
   EXPECT_EQ(often.find(a)->switch_ns, once.find(a)->switch_ns);
   EXPECT_EQ(once.find(a)->wall_ns, 3600);
+}
+
+TEST(Accounting, AMoveIsExposedOrHidden) {
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting books(store.queue);
+  const TenantId a{1};
+  const TenantId b{2};
+  books.advance(TimePoint{100});
+  books.move_started(ModelId{1}, a);
+  books.advance(TimePoint{104});  // 4: nobody waits for the move
+  books.op_arrived(a);
+  books.advance(TimePoint{114});  // 10: a waits for it
+  books.move_ended(ModelId{1});
+  books.running(a);
+  books.advance(TimePoint{144});  // 30: a computes
+  books.op_arrived(b);
+  books.move_started(ModelId{2}, b);
+  books.move_started(ModelId{3}, b);
+  books.move_started(ModelId{4}, TenantId{});  // a base
+  books.advance(TimePoint{164});               // 20: hidden behind a's op, once for b
+  books.move_ended(ModelId{2});
+  books.move_ended(ModelId{2});  // told twice
+  books.move_ended(ModelId{3});
+  books.running(TenantId{});
+  books.op_left(a);
+  books.advance(TimePoint{165});  // 1: b waits for the base
+  books.forget(b);                // with an op
+  books.advance(TimePoint{195});  // 30: nobody waits
+  EXPECT_EQ(books.find(a)->switch_ns, 10);
+  EXPECT_EQ(books.find(a)->switch_hidden_ns, 0);
+  EXPECT_EQ(books.device().busy_ns, 50);
+  EXPECT_EQ(books.device().switch_exposed_ns, 11);
+  EXPECT_EQ(books.device().switch_hidden_ns, 20);
+}
+
+TEST(Accounting, TheTenantOfAHiddenMoveIsTold) {
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  {
+    Accounting books(store.queue);
+    books.advance(TimePoint{100});
+    books.op_arrived(TenantId{2});
+    books.running(TenantId{1});
+    books.move_started(ModelId{2}, TenantId{2});
+    books.advance(TimePoint{120});
+    EXPECT_EQ(books.find(TenantId{2})->switch_hidden_ns, 20);
+    books.save();
+    store.run();
+  }
+  Accounting later(store.queue);
+  ASSERT_TRUE(later.load().ok());
+  EXPECT_EQ(later.find(TenantId{2})->switch_hidden_ns, 20);
+}
+
+TEST(Accounting, TotalsOfAnEarlierFormatAreRead) {
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  core::ByteWriter row;
+  row.varint(1);
+  for (std::uint64_t value = 10; value < 15; ++value) row.varint(value);
+  for (std::uint64_t value = 0; value < 2 + 7 * 5; ++value) row.varint(value);
+  ASSERT_TRUE(memory->put("usage", 3, 0, row.take()).ok());
+  Accounting books(store.queue);
+  ASSERT_TRUE(books.load().ok());
+  EXPECT_EQ(books.find(TenantId{3})->device_ns, 10);
+  EXPECT_EQ(books.find(TenantId{3})->commit_stall_ns, 14);
+  EXPECT_EQ(books.find(TenantId{3})->switch_hidden_ns, 0);
+  EXPECT_EQ(books.find(TenantId{3})->commits, 1U);
 }
 
 TEST(Accounting, SavedTotalsAreThereAgain) {
