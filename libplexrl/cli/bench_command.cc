@@ -33,17 +33,26 @@ std::string number(const nlohmann::json& row, const char* key, int decimals) {
 }
 
 Status run_swap(const BenchSwapOptions& options) {
-  print_progress("moving state between the tiers of this machine; this takes about a minute");
+  print_progress("moving state between the tiers of this machine; this takes some minutes");
   PLEXRL_ASSIGN(const nlohmann::json rows, bench_swap(options));
   if (options.json) {
     print_json(rows);
     return {};
   }
-  Table table({"path", "bytes", "GB/s", "raw GB/s", "ratio"});
-  for (const auto& row : rows)
-    table.add({row["path"].get<std::string>(), format_bytes(row["bytes"].get<std::uint64_t>()),
-               number(row, "gbps", 2), number(row, "raw_gbps", 2), number(row, "ratio", 2)});
-  print_text(table.to_text());
+  Table moves({"path", "bytes", "GB/s", "raw GB/s", "ratio"});
+  Table switches({"switch", "bytes", "exposed s", "hidden s", "raw copy s", "ratio", "step s"});
+  for (const auto& row : rows) {
+    const std::string bytes = format_bytes(row["bytes"].get<std::uint64_t>());
+    if (row["path"] == "switch")
+      switches.add({row["from"].get<std::string>() + " to " + row["to"].get<std::string>(), bytes,
+                    number(row, "switch_exposed_s", 3), number(row, "switch_hidden_s", 3),
+                    number(row, "raw_copy_s", 3), number(row, "exposed_ratio", 2),
+                    number(row, "step_s", 3)});
+    else
+      moves.add({row["path"].get<std::string>(), bytes, number(row, "gbps", 2),
+                 number(row, "raw_gbps", 2), number(row, "ratio", 2)});
+  }
+  print_text(moves.to_text() + "\n" + switches.to_text());
   return {};
 }
 
@@ -51,6 +60,12 @@ void add_swap(CLI::App& bench, Run& chosen) {
   CLI::App* swap = bench.add_subcommand("swap", "moves of state between the tiers");
   auto options = std::make_shared<BenchSwapOptions>();
   swap->add_option("--max-mib", options->max_mib, "largest segment, in MiB")->capture_default_str();
+  swap->add_option("--directory", options->directory, "for the files of the disk rows");
+  swap->add_option("--repeats", options->switch_repeats, "switches each way")
+      ->capture_default_str();
+  swap->add_option("--plexrld", options->plexrld, "the daemon's program");
+  swap->add_flag("!--no-disk", options->disk, "leave the disk rows out");
+  swap->add_flag("!--no-switch", options->switches, "leave the switches out");
   add_json_option(*swap, options->json);
   on_chosen(*swap, chosen, options, run_swap);
 }

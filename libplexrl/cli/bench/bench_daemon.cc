@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
@@ -24,11 +25,27 @@ constexpr Duration kStartTime{20 * kSecond.ns};
 constexpr Duration kStopTime{10 * kSecond.ns};
 constexpr std::size_t kLogTail = 1500;
 
-// One pool on one node of any name; sizes suit the fake engine. Queues are longer than the load, so
-// that the load measures the daemon and not its refusals.
-std::string site_text(const std::string& directory, const std::string& user) {
+// Queues are longer than any load here, so that a load measures the daemon and not its refusals.
+std::string daemon_text(const std::string& directory, std::uint32_t chunk_kib) {
   return "cluster: bench\n"
-         "pools:\n"
+         "daemon:\n"
+         "  user: root\n"
+         "  run_dir: " +
+         directory +
+         "/run\n"
+         "  state_dir: " +
+         directory +
+         "/state\n"
+         "  chunk_kib: " +
+         std::to_string(chunk_kib) +
+         "\n"
+         "  max_queued_ops_per_tenant: 8192\n"
+         "  log_level: warning\n";
+}
+
+// Sizes suit the fake engine.
+std::string fake_site_text(const std::string& directory) {
+  return "pools:\n"
          "  - name: bench\n"
          "    partition: bench\n"
          "    nodes: benchnode\n"
@@ -43,20 +60,7 @@ std::string site_text(const std::string& directory, const std::string& user) {
          "  - {name: fake, path: " +
          directory +
          "/model, parameters: 100000, hidden_size: 64,\n"
-         "     layers: 2, intermediate_size: 128}\n"
-         "daemon:\n"
-         "  user: " +
-         user +
-         "\n"
-         "  run_dir: " +
-         directory +
-         "/run\n"
-         "  state_dir: " +
-         directory +
-         "/state\n"
-         "  chunk_kib: 64\n"
-         "  max_queued_ops_per_tenant: 8192\n"
-         "  log_level: warning\n";
+         "     layers: 2, intermediate_size: 128}\n";
 }
 
 constexpr const char* kGrant =
@@ -70,6 +74,24 @@ Status write_file(const std::string& path, const std::string& text) {
   return {};
 }
 
+// The process; its standard error, and for short programs all it says, goes to the file.
+Result<pid_t> spawn_program(std::vector<std::string> words, const std::string& log) {
+  std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
+                                     O_CREAT | O_WRONLY | O_APPEND, 0600);
+  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  pid_t pid = 0;
+  const int rc = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (rc != 0) return errno_error(Code::NOT_FOUND, rc, "start '%s'", argv[0]);
+  return pid;
+}
+
 bool ended_within(pid_t pid, Duration time) {
   const TimePoint deadline = system_clock().now() + time;
   while (::waitpid(pid, nullptr, WNOHANG) == 0) {
@@ -78,6 +100,21 @@ bool ended_within(pid_t pid, Duration time) {
     ::nanosleep(&pause, nullptr);
   }
   return true;
+}
+
+// plexrld leaves its engines running for the next one. Their pid files name them; a process whose
+// command line does not name this directory is somebody else's by now.
+void end_engines(const std::string& directory) {
+  std::error_code failure;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(directory + "/run/engines", failure)) {
+    if (entry.path().extension() != ".pid") continue;
+    pid_t pid = 0;
+    if (!(std::ifstream(entry.path()) >> pid) || pid <= 1) continue;
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    const std::string line{std::istreambuf_iterator<char>(file), {}};
+    if (line.find(directory) != std::string::npos) ::kill(pid, SIGKILL);
+  }
 }
 
 }  // namespace
@@ -96,24 +133,34 @@ BenchDaemon::~BenchDaemon() {
       ::waitpid(pid_, nullptr, 0);
     }
   }
+  if (!directory_.empty()) end_engines(directory_);
   std::error_code ignored;
   if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
 }
 
-Result<BenchDaemon> BenchDaemon::start(const std::string& program) {
+Result<BenchDaemon> BenchDaemon::launch(const std::string& program, const BenchSite& site) {
   if (::geteuid() != 0)
     return error(Code::PERMISSION,
                  "the benchmark opens a job in a plexrld of its own, which only "
                  "root may do: run it as root");
   BenchDaemon daemon;
-  PLEXRL_TRY(daemon.make_directory());
-  PLEXRL_TRY(daemon.spawn(program));
+  PLEXRL_TRY(daemon.make_directory(site));
+  PLEXRL_TRY(daemon.spawn(program, site.fake_engine));
+  return daemon;
+}
+
+Result<BenchDaemon> BenchDaemon::start(const std::string& program) {
+  BenchSite site;
+  site.text = fake_site_text;
+  site.chunk_kib = 64;
+  site.fake_engine = true;
+  PLEXRL_ASSIGN(BenchDaemon daemon, launch(program, site));
   const Status status = daemon.open_model(system_clock().now() + kStartTime);
   if (!status.ok()) return daemon.with_log(status);
   return daemon;
 }
 
-Status BenchDaemon::make_directory() {
+Status BenchDaemon::make_directory(const BenchSite& site) {
   std::error_code no_tmp;
   std::string name = std::filesystem::temp_directory_path(no_tmp) / "plexrl-bench-XXXXXX";
   if (no_tmp || ::mkdtemp(name.data()) == nullptr)
@@ -124,39 +171,33 @@ Status BenchDaemon::make_directory() {
     std::filesystem::create_directory(directory_ + part, failure);
     if (failure) return error(Code::IO, "make '%s%s'", directory_.c_str(), part);
   }
-  return write_file(directory_ + "/plexrl.yaml", site_text(directory_, "root"));
+  if (site.prepare) PLEXRL_TRY(site.prepare(directory_));
+  return write_file(directory_ + "/plexrl.yaml",
+                    daemon_text(directory_, site.chunk_kib) + site.text(directory_));
 }
 
-Status BenchDaemon::spawn(const std::string& program) {
-  const std::string config = directory_ + "/plexrl.yaml", log = directory_ + "/log";
-  std::vector<std::string> words = {program,  "--config",  config,
-                                    "--node", "benchnode", "--fake-engine"};
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
-                                     O_CREAT | O_WRONLY | O_APPEND, 0600);
-  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  const int rc = ::posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (rc != 0) {
-    pid_ = 0;
-    return errno_error(Code::NOT_FOUND, rc, "start '%s'", program.c_str());
-  }
+Status BenchDaemon::spawn(const std::string& program, bool fake_engine) {
+  std::vector<std::string> words = {program, "--config", directory_ + "/plexrl.yaml", "--node",
+                                    "benchnode"};
+  if (fake_engine) words.emplace_back("--fake-engine");
+  PLEXRL_ASSIGN(pid_, spawn_program(std::move(words), directory_ + "/log"));
   return {};
 }
 
-Status BenchDaemon::open_model(TimePoint deadline) {
-  const std::string socket = directory_ + "/run/plexrld.sock";
+Result<client::ConnectTarget> BenchDaemon::open_job(std::uint32_t job, const std::string& grant,
+                                                    TimePoint deadline) {
   // The hook's own open does not wait for a daemon that is starting.
-  PLEXRL_TRY(client::RpcClient::connect_when_up({socket, "", "bench"}, deadline).status());
-  PLEXRL_TRY(client::open_job(socket, kJob, ::geteuid(), ::getegid(), kGrant, deadline));
+  Status status = client::RpcClient::connect_when_up({socket(), "", "bench"}, deadline).status();
+  if (status.ok())
+    status = client::open_job(socket(), job, ::geteuid(), ::getegid(), grant, deadline);
+  if (!status.ok()) return with_log(status);
   PLEXRL_ASSIGN(const client::TaskEnvironment task,
-                client::attach_task(socket, kJob, ::geteuid(), ::getpid(), deadline));
-  target_ = {task.socket, task.token, "bench"};
+                client::attach_task(socket(), job, ::geteuid(), ::getpid(), deadline));
+  return client::ConnectTarget{task.socket, task.token, "bench"};
+}
+
+Status BenchDaemon::open_model(TimePoint deadline) {
+  PLEXRL_ASSIGN(target_, open_job(kJob, kGrant, deadline));
   PLEXRL_ASSIGN(client::RpcClient connection, client::RpcClient::connect(target_, deadline));
   wire::CreateModelT create;
   create.name = "bench";
@@ -175,6 +216,27 @@ Status BenchDaemon::with_log(const Status& status) const {
   if (log.size() > kLogTail) log.erase(0, log.size() - kLogTail);
   return {status.code(), "plexrld for the benchmark: " + status.text() +
                              (log.empty() ? "" : "; its log ends:\n" + log)};
+}
+
+Status run_program(std::vector<std::string> words, const std::string& log) {
+  const std::string name = words.front();
+  PLEXRL_ASSIGN(const pid_t pid, spawn_program(std::move(words), log));
+  int status = 0;
+  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
+  std::ifstream file(log);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return error(Code::INTERNAL, "'%s' failed; its log ends:\n%s", name.c_str(),
+               text.substr(text.size() - std::min(text.size(), kLogTail)).c_str());
+}
+
+Result<std::string> find_engine(const std::string& plexrld) {
+  const auto here = std::filesystem::path(plexrld).parent_path();
+  for (const auto& candidate :
+       {here / "plexrl-engine", here.parent_path() / "libexec" / "plexrl-engine"})
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate.string();
+  return error(Code::NOT_FOUND, "no plexrl-engine beside '%s'", plexrld.c_str());
 }
 
 Result<std::string> find_plexrld() {

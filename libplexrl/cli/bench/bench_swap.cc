@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/bench_swap.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 
+#include "cli/bench/bench_daemon.h"
+#include "cli/bench/op_load.h"
 #include "cli/bench/swap_copy.h"
+#include "cli/bench/swap_switch.h"
 #include "cli/output.h"
+#include "store/blob_bench.h"
 
 namespace plexrl::cli {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+
+constexpr std::uint64_t kDiskBytesPerRow = std::uint64_t{1} << 30;
+// A busy disk gets fewer rounds, not the user a longer wait.
+constexpr Duration kDiskTimePerRow{5 * kSecond.ns};
+constexpr std::uint64_t kMinRounds = 3;
+constexpr std::uint64_t kMaxRounds = 15;
 
 // Of MemAvailable: others live here too.
 constexpr std::uint64_t kShareOfFree = 2;
@@ -26,8 +41,19 @@ std::uint64_t available_bytes() {
   return 0;
 }
 
-// Two pools, the device's and the host's.
-std::uint64_t largest_that_fits() { return available_bytes() / kShareOfFree / 2; }
+// `copies`: how often the measurement holds the bytes in memory.
+std::vector<std::uint64_t> sizes_that_fit(const BenchSwapOptions& options, const char* paths,
+                                          std::uint64_t copies) {
+  std::vector<std::uint64_t> sizes = swap_sizes(options.max_mib * kMiB);
+  const std::uint64_t limit = available_bytes() / kShareOfFree / copies;
+  while (!sizes.empty() && sizes.back() > limit) {
+    print_progress(std::string(paths) + ": no rows of " + format_bytes(sizes.back()) +
+                   ", which need " + format_bytes(sizes.back() * copies) +
+                   ": more than half of the memory that is available");
+    sizes.pop_back();
+  }
+  return sizes;
+}
 
 nlohmann::json row(const char* path, const SwapSpeed& speed, double huge_pages) {
   return {{"bench", "swap"},        {"path", path},
@@ -36,8 +62,9 @@ nlohmann::json row(const char* path, const SwapSpeed& speed, double huge_pages) 
           {"ratio", speed.ratio()}, {"huge_pages", huge_pages}};
 }
 
-Result<nlohmann::json> copy_rows(const std::vector<std::uint64_t>& sizes) {
-  nlohmann::json rows = nlohmann::json::array();
+Status add_copy_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
+  const auto sizes = sizes_that_fit(options, "device and host", 2);
+  if (sizes.empty()) return {};
   PLEXRL_ASSIGN(SwapCopy copy, SwapCopy::create(sizes.back()));
   for (const std::uint64_t bytes : sizes) {
     PLEXRL_ASSIGN(const SwapSpeed out, copy.device_to_host(bytes));
@@ -45,7 +72,91 @@ Result<nlohmann::json> copy_rows(const std::vector<std::uint64_t>& sizes) {
     PLEXRL_ASSIGN(const SwapSpeed in, copy.host_to_device(bytes));
     rows.push_back(row("host-device", in, copy.huge_pages()));
   }
-  return rows;
+  return {};
+}
+
+double gbps(std::uint64_t bytes, std::vector<double>& seconds) {
+  return static_cast<double>(bytes) / percentile(seconds, 50) / 1e9;
+}
+
+nlohmann::json disk_row(const char* path, std::uint64_t bytes, std::vector<double>& blob,
+                        std::vector<double>& raw, const std::string& method) {
+  const double own = gbps(bytes, blob), best = gbps(bytes, raw);
+  return {{"bench", "swap"}, {"path", path},     {"bytes", bytes},      {"repeats", blob.size()},
+          {"gbps", own},     {"raw_gbps", best}, {"ratio", own / best}, {"method", method}};
+}
+
+double in_seconds(Duration d) { return static_cast<double>(d.ns) / 1e9; }
+
+Status add_disk_rows_of(const std::string& directory, std::uint64_t bytes, nlohmann::json& rows) {
+  std::vector<double> write, raw_write, read, raw_read;
+  std::string method;
+  const std::uint64_t repeats = std::clamp(kDiskBytesPerRow / bytes, kMinRounds, kMaxRounds);
+  const TimePoint enough = system_clock().now() + kDiskTimePerRow;
+  for (std::uint64_t i = 0; i < repeats; ++i) {
+    if (i >= kMinRounds && system_clock().now() >= enough) break;
+    PLEXRL_ASSIGN(const store::BlobBench round, store::bench_blob(directory, bytes, i % 2 == 1));
+    write.push_back(in_seconds(round.write));
+    raw_write.push_back(in_seconds(round.raw_write));
+    read.push_back(in_seconds(round.read));
+    raw_read.push_back(in_seconds(round.raw_read));
+    method = round.method;
+  }
+  rows.push_back(disk_row("host-disk", bytes, write, raw_write, method));
+  rows.push_back(disk_row("disk-host", bytes, read, raw_read, method));
+  return {};
+}
+
+Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
+  std::string directory = options.directory;
+  std::error_code failure;
+  if (directory.empty()) directory = std::filesystem::temp_directory_path(failure).string();
+  for (const std::uint64_t bytes : sizes_that_fit(options, "disk", 3)) {
+    const auto space = std::filesystem::space(directory, failure);
+    if (failure)
+      return error(Code::IO, "bench swap: '%s': %s", directory.c_str(), failure.message().c_str());
+    if (space.available / 2 < bytes * 2) {
+      print_progress("disk: no rows of " + format_bytes(bytes) +
+                     ": twice as much is more than half"
+                     " of what is free in '" +
+                     directory + "'");
+      break;
+    }
+    PLEXRL_TRY(add_disk_rows_of(directory, bytes, rows));
+  }
+  return {};
+}
+
+Status add_switch_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
+  const std::uint64_t needed = switch_memory_bytes();
+  if (::geteuid() != 0) {
+    print_progress("no rows of switches: they need a plexrld with jobs, which only root may open");
+    return {};
+  }
+  if (available_bytes() < needed + needed / 4) {
+    print_progress("no rows of switches: they need " + format_bytes(needed) +
+                   " of memory and a quarter to spare");
+    return {};
+  }
+  std::string program = options.plexrld;
+  if (program.empty()) {
+    PLEXRL_ASSIGN(program, find_plexrld());
+  }
+  PLEXRL_ASSIGN(const auto costs, measure_switches(program, options.switch_repeats));
+  for (const SwitchCost& cost : costs)
+    rows.push_back({{"bench", "swap"},
+                    {"path", "switch"},
+                    {"from", cost.from},
+                    {"to", cost.to},
+                    {"bytes", cost.bytes},
+                    {"repeats", cost.repeats},
+                    {"switch_exposed_s", cost.exposed_s},
+                    {"switch_hidden_s", cost.hidden_s},
+                    {"raw_copy_s", cost.raw_copy_s},
+                    {"exposed_ratio", cost.exposed_ratio()},
+                    {"commit_stall_s", cost.commit_stall_s},
+                    {"step_s", cost.step_s}});
+  return {};
 }
 
 }  // namespace
@@ -57,19 +168,15 @@ std::vector<std::uint64_t> swap_sizes(std::uint64_t max_bytes) {
 }
 
 Result<nlohmann::json> bench_swap(const BenchSwapOptions& options) {
-  if (options.max_mib == 0 || options.max_mib > (std::uint64_t{1} << 20))
-    return error(Code::INVALID_ARGUMENT, "bench swap: --max-mib is from 1 to 1048576");
-  std::vector<std::uint64_t> sizes = swap_sizes(options.max_mib * kMiB);
-  const std::uint64_t limit = largest_that_fits();
-  while (!sizes.empty() && sizes.back() > limit) {
-    print_progress("no rows of " + format_bytes(sizes.back()) +
-                   ": two pools of that size are more" +
-                   " than half of the memory that is available");
-    sizes.pop_back();
-  }
-  if (sizes.empty())
-    return error(Code::NO_CAPACITY, "bench swap: this machine has no memory for pools of 1 MiB");
-  return copy_rows(sizes);
+  if (options.max_mib == 0 || options.max_mib > (std::uint64_t{1} << 20) ||
+      options.switch_repeats == 0 || options.switch_repeats > 1000)
+    return error(Code::INVALID_ARGUMENT,
+                 "bench swap: --max-mib is from 1 to 1048576, --repeats from 1 to 1000");
+  nlohmann::json rows = nlohmann::json::array();
+  PLEXRL_TRY(add_copy_rows(options, rows));
+  if (options.disk) PLEXRL_TRY(add_disk_rows(options, rows));
+  if (options.switches) PLEXRL_TRY(add_switch_rows(options, rows));
+  return rows;
 }
 
 }  // namespace plexrl::cli

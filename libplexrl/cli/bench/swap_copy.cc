@@ -139,6 +139,13 @@ Result<SwapSpeed> SwapCopy::measure(std::uint64_t bytes, bool out) {
   return speed;
 }
 
+double SwapCopy::raw_copy_s(std::uint64_t bytes) {
+  double best = raw_seconds(kRawCopies[0], bytes, 0, true);
+  for (std::size_t k = 1; k < kRawCopies.size(); ++k)
+    best = std::min(best, raw_seconds(kRawCopies[k], bytes, 0, true));
+  return best;
+}
+
 double SwapCopy::huge_pages() const {
   const std::size_t huge = device::bytes_in_huge_pages(device_pool_.all.data()) +
                            device::bytes_in_huge_pages(host_pool_.all.data());

@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "cli/bench/swap_copy.h"
+#include "cli/bench/swap_switch.h"
 
 namespace plexrl::cli {
 namespace {
@@ -20,6 +20,7 @@ TEST(BenchSwap, SizesGoUpInFours) {
 TEST(BenchSwap, RowsAreFlatAndComplete) {
   BenchSwapOptions options;
   options.max_mib = 4;
+  options.switches = false;
   const auto rows = bench_swap(options);
   ASSERT_TRUE(rows.has_value()) << rows.error().to_string();
   std::set<std::string> paths;
@@ -30,11 +31,31 @@ TEST(BenchSwap, RowsAreFlatAndComplete) {
     EXPECT_GT(row.at("raw_gbps").get<double>(), 0);
     EXPECT_NEAR(row.at("ratio").get<double>(),
                 row.at("gbps").get<double>() / row.at("raw_gbps").get<double>(), 1e-9);
-    EXPECT_LE(row.at("huge_pages").get<double>(), 1);
+    if (row.contains("huge_pages")) {
+      EXPECT_LE(row["huge_pages"].get<double>(), 1);
+    } else {
+      EXPECT_FALSE(row.at("method").get<std::string>().empty());
+    }
     for (const auto& value : row) EXPECT_TRUE(value.is_primitive());
   }
-  EXPECT_EQ(rows->size(), 4U);
-  EXPECT_EQ(paths, (std::set<std::string>{"device-host", "host-device"}));
+  EXPECT_EQ(rows->size(), 8U);
+  EXPECT_EQ(paths, (std::set<std::string>{"device-host", "host-device", "host-disk", "disk-host"}));
+}
+
+TEST(BenchSwap, WithoutADirectoryThereIsAReason) {
+  BenchSwapOptions options;
+  options.max_mib = 1;
+  options.switches = false;
+  options.directory = "/nonexistent/folder";
+  EXPECT_EQ(bench_swap(options).error().code(), Code::IO);
+}
+
+TEST(BenchSwap, TheRatioOfASwitchIsToTheRawCopy) {
+  SwitchCost cost;
+  EXPECT_DOUBLE_EQ(cost.exposed_ratio(), 0);
+  cost.exposed_s = 0.3;
+  cost.raw_copy_s = 0.2;
+  EXPECT_DOUBLE_EQ(cost.exposed_ratio(), 1.5);
 }
 
 TEST(BenchSwap, SenselessOptionsAreRefused) {
