@@ -202,6 +202,40 @@ TEST_F(ServerMemory, AFailedCopyInLeavesTheModelParked) {
   EXPECT_EQ(weight_of_next_step(3), FakeModelCode::kBaseWeight - 5);
 }
 
+// Wherever a resume ends, the model is parked, its chunks are another's, and the copy that it came
+// from is untouched.
+TEST_F(ServerMemory, WhereverAResumeFailsEverythingIsRolledBack) {
+  resume_fresh();
+  train(1, 5);
+  ASSERT_NE(engine_.ask(suspend(0, 10, kCommitted)).AsEngineMoved(), nullptr);
+  const auto copy = engine_.host_floats(10);
+  wire::EngineForgetT forget;
+  forget.model = 2;
+  auto& faults = engine_.device().faults();
+  const auto fails_at = [&](std::atomic<int>& fault, int call) {
+    fault = call;
+    const Code code = failure_code(engine_.ask(resume_from(0, 10, 1, 2)));
+    if (code == Code::OK) return false;
+    fault = 0;
+    EXPECT_EQ(code, Code::IO);
+    EXPECT_EQ(engine_.ask(wire::EnginePingT()).AsEnginePong()->resident_bytes, 0U);
+    resume_fresh(2);
+    EXPECT_NE(engine_.ask(forget).AsEngineDone(), nullptr);
+    EXPECT_EQ(engine_.host_floats(10), copy);
+    return true;
+  };
+  int failures = 0;
+  for (std::atomic<int>* fault : {&faults.map, &faults.copy_in, &faults.zero}) {
+    int call = 1;
+    while (fails_at(*fault, call)) ++call;
+    failures += call - 1;
+    *fault = 0;
+    EXPECT_EQ(weight_of_next_step(3), FakeModelCode::kBaseWeight - 5);
+    ASSERT_NE(engine_.ask(suspend(0, 40, kCommitted)).AsEngineMoved(), nullptr);
+  }
+  EXPECT_GE(failures, 15 + 4 + 1);  // chunks mapped, segments copied, gradients zeroed
+}
+
 TEST_F(ServerMemory, ABaseThatCannotBeLoadedIsAClearErrorAndNotTheEnd) {
   engine_.code().fail_base = true;
   const auto reply = engine_.ask(Harness::resume(1, 0));
