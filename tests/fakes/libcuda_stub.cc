@@ -36,6 +36,8 @@ struct Mapping {
 };
 struct Work {
   Stream stream;
+  DevicePtr at;  // the device memory that it touches
+  std::size_t bytes;
   std::function<void()> run;
 };
 
@@ -151,9 +153,9 @@ bool crosses_registration(const char* at, std::size_t bytes) {
   return false;
 }
 
-Result issue(Stream stream, std::function<void()> run) {
+Result issue(Stream stream, DevicePtr at, std::size_t bytes, std::function<void()> run) {
   if (!g_driver.streams.contains(stream)) return violation();
-  g_driver.pending.push_back({stream, std::move(run)});
+  g_driver.pending.push_back({stream, at, bytes, std::move(run)});
   return kSuccess;
 }
 
@@ -161,7 +163,7 @@ Result copy(DevicePtr device, const void* host, std::size_t bytes, Stream stream
             std::function<void()> run) {
   if (!reachable(device, bytes) || crosses_registration(static_cast<const char*>(host), bytes))
     return violation();
-  return issue(stream, [run = std::move(run)] {
+  return issue(stream, device, bytes, [run = std::move(run)] {
     run();
     ++g_driver.copies;
   });
@@ -371,7 +373,8 @@ Result cuMemUnmap(DevicePtr at, std::size_t bytes) {
   STUB_ENTER("cuMemUnmap");
   const auto found = g_driver.mappings.find(at);
   if (found == g_driver.mappings.end() || found->second.bytes != bytes) return violation();
-  if (!g_driver.pending.empty()) ++g_driver.violations;  // it would race the device
+  for (const Work& work : g_driver.pending)  // it would race the device
+    if (work.at < at + bytes && at < work.at + work.bytes) ++g_driver.violations;
   protect_nothing(at, bytes);
   const MemHandle handle = found->second.handle;
   g_driver.mappings.erase(found);
@@ -438,7 +441,7 @@ Result cuMemcpyDtoHAsync_v2(void* to, DevicePtr from, std::size_t bytes, Stream 
 Result cuMemsetD8Async(DevicePtr at, unsigned char value, std::size_t bytes, Stream stream) {
   STUB_ENTER("cuMemsetD8Async");
   if (!reachable(at, bytes)) return violation();
-  return issue(stream, [=] { std::memset(host_of(at), value, bytes); });
+  return issue(stream, at, bytes, [=] { std::memset(host_of(at), value, bytes); });
 }
 
 Result cuEventCreate(Event* event, unsigned flags) {
