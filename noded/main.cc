@@ -101,11 +101,14 @@ std::string boot_id() {
   return id;
 }
 
-Result<runtime::Pools> create_pools(const state::PoolSizes& sizes) {
+// Only the cpu backend has its device memory in a pool.
+Result<runtime::Pools> create_pools(const state::PoolSizes& sizes, bool with_device) {
   runtime::Pools pools;
   pools.sizes = sizes;
-  PLEXRL_ASSIGN(pools.device,
-                device::create_cpu_pool("plexrl-device", sizes.chunk_bytes, sizes.device_chunks));
+  if (with_device) {
+    PLEXRL_ASSIGN(pools.device,
+                  device::create_cpu_pool("plexrl-device", sizes.chunk_bytes, sizes.device_chunks));
+  }
   PLEXRL_ASSIGN(pools.host,
                 device::create_cpu_pool("plexrl-host", sizes.chunk_bytes, sizes.host_chunks));
   return pools;
@@ -227,7 +230,11 @@ Status Daemon::open_runtime() {
       system_clock(),
       *writes_,
       std::move(engines),
-      create_pools,
+      [this](const state::PoolSizes& sizes) {
+        const config::PoolEntry* const pool = site_.pool_of_node(options_.node);
+        const bool on_cpu = pool == nullptr || pool->device == "cpu";
+        return create_pools(sizes, on_cpu || options_.fake_engine);
+      },
       [](const engine::EngineSpec& spec) { return ::access(spec.socket_path.c_str(), F_OK) == 0; },
       runtime::random_token,
       [this](TimePoint when) { tick_.arm(when); },

@@ -38,7 +38,11 @@ const Key<PoolEntry> kPool[] = {
      "Device memory that the service may use on each node, in MiB."},
     {"activation_memory_mib", &PoolEntry::activation_memory_mib, Form::kNumber, true, 1, kMaxMib,
      nullptr, "Part of the device memory that holds activations, in MiB."},
-    {"device", &PoolEntry::device, Form::kWord, false, 0, 0, "cpu", "Device backend of the nodes."},
+    {"device", &PoolEntry::device, Form::kWord, false, 0, 0,
+     "cpu cuda:0 cuda:1 cuda:2 cuda:3 cuda:4 cuda:5 cuda:6 cuda:7",
+     "What the engines of a node compute on: its CPUs, or the CUDA device of that number. Needs a "
+     "plexrl-engine with a CUDA LibTorch, and chunk_kib a multiple of 2048 (65536 or more is "
+     "good)."},
     {"max_lora_rank", &PoolEntry::max_lora_rank, Form::kNumber, false, 1, 256, nullptr,
      "Largest rank of a LoRA adapter."},
     {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "round-robin fifo",

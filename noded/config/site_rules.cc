@@ -60,6 +60,9 @@ class Rules {
       errors_->add(lines.of("activation_memory_mib"),
                    "pool '" + pool.name +
                        "': activation_memory_mib leaves nothing of device_memory_mib for models");
+    if (pool.device != "cpu" && config_.daemon.chunk_kib % 2048 != 0)
+      errors_->add(lines.of("device"), "pool '" + pool.name + "': device " + pool.device +
+                                           " needs chunk_kib to be a multiple of 2048");
     if (pool.kv_host_mib >= pool.host_memory_mib)
       errors_->add(
           lines.of("kv_host_mib"),

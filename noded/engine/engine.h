@@ -25,6 +25,7 @@ struct EngineSpec {
   wire::TrainMode mode = wire::TrainMode::Lora;  // Lora: many adapters on one base; Full: one model
   std::uint32_t threads = 1;
   std::uint64_t activation_bytes = 0;  // cap of the activation arena
+  std::string device = "cpu";          // or cuda:N
   std::string socket_path;             // <run_dir>/engines/<id>.sock
 };
 

@@ -119,7 +119,9 @@ std::vector<std::string> engine_arguments(const EngineSpec& spec) {
           "--threads",
           std::to_string(spec.threads),
           "--activation-bytes",
-          std::to_string(spec.activation_bytes)};
+          std::to_string(spec.activation_bytes),
+          "--device",
+          spec.device};
 }
 
 std::vector<std::string> engine_environment(const EngineSpec& spec) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// BaseModel: ModelCode over one model directory and LibTorch. A directory that cannot be used is
-// not the end of the engine: describe and layout answer with the reason.
+// BaseModel: ModelCode over one model directory and LibTorch, on the CPU or a CUDA device. A
+// directory that cannot be used is not the end of the engine: describe and layout answer with the
+// reason.
 #pragma once
 
 #include <map>
@@ -14,8 +15,9 @@ namespace plexrl::worker {
 
 class BaseModel final : public ModelCode {
  public:
-  // The activation arena must be installed. `mode`: what the engine serves, Lora or Full.
-  BaseModel(const std::string& directory, wire::TrainMode mode);
+  // The activation arena must be installed. `mode`: what the engine serves, Lora or Full. `device`:
+  // where the backend that the models are mapped by has its memory.
+  BaseModel(const std::string& directory, wire::TrainMode mode, model::ModelDevice device);
 
   Result<wire::EngineDescriptionT> describe(wire::TrainMode mode, std::uint32_t lora_rank) override;
   Result<std::shared_ptr<const model::ModelLayout>> layout(wire::TrainMode mode,
@@ -33,6 +35,7 @@ class BaseModel final : public ModelCode {
  private:
   Result<model::ModelDir> dir_;
   wire::TrainMode mode_;
+  model::ModelDevice device_;
   // Protocol thread. load_base only reads the base's layout, made by the constructor.
   std::map<std::pair<wire::TrainMode, std::uint32_t>, std::shared_ptr<const model::ModelLayout>>
       layouts_;

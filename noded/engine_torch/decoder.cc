@@ -192,6 +192,12 @@ void Decoder::feed_forward(std::int64_t layer, std::int64_t rows) {
   add_to(b.x, b.normed, rows * c.hidden_size);
 }
 
+Result<float*> Decoder::make_cache(std::int64_t floats) {
+  cache_ = Scratch();
+  PLEXRL_ASSIGN(cache_, Scratch::make(floats));
+  return cache_.data();
+}
+
 const float* Decoder::forward(std::span<const TokenAt> tokens) {
   const ModelConfig& c = layout_->config;
   const auto rows = static_cast<std::int64_t>(tokens.size());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoder: the forward pass for sampling and log-probabilities, without gradients. A batch is a
-// list of tokens, each with its row's cache and its position, so prefill and decode are the same
-// code and rows of any lengths mix. The bits of a token depend on its row only, never on the batch.
+// Decoder: TokenDecoder by our own kernels, in host memory. The bits of a token depend on its row
+// only, never on the batch.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +11,9 @@
 #include "engine_torch/arena_layout.h"
 #include "engine_torch/kernels.h"
 #include "engine_torch/scratch.h"
+#include "engine_torch/token_decoder.h"
 
 namespace plexrl::model {
-
-// The cache of one row: [layer][K, V][kv_head][capacity][head_dim], contiguous.
-struct KvRow {
-  float* data = nullptr;
-  std::int64_t capacity = 0;  // positions
-};
-
-struct TokenAt {
-  std::int32_t token = 0;
-  std::int32_t position = 0;  // below the row's capacity
-  KvRow row;
-};
 
 // Pointers into an arena of layout `full`.
 struct LayerWeights {
@@ -62,26 +50,19 @@ class AdapterWeights {
   float scale_ = 0;
 };
 
-class Decoder {
+class Decoder final : public TokenDecoder {
  public:
-  // At most kChunk tokens per forward call.
-  static constexpr std::int64_t kChunk = 256;
-
   // `weights` and `adapter` are borrowed. Positions up to `positions` may occur.
   Decoder(const ModelLayout& layout, FullWeights weights, AdapterWeights adapter,
           std::int64_t positions);
 
-  // Takes the working memory from the activation arena and gives it back.
-  [[nodiscard]] Status acquire();
-  void release() { scratch_ = Scratch(); }
-
-  // Adds the tokens to their rows' caches. Returns the final hidden states [tokens, hidden], valid
-  // until the next call. Tokens of one row must be in order and follow what is cached.
-  [[nodiscard]] const float* forward(std::span<const TokenAt> tokens);
-  // hidden [rows, hidden] to logits [rows, vocab].
-  void logits(const float* hidden, std::int64_t rows, float* out) const;
-
-  [[nodiscard]] const ModelConfig& config() const noexcept { return layout_->config; }
+  // All working memory is of the activation arena.
+  [[nodiscard]] Status acquire() override;
+  void release() override { scratch_ = Scratch(); }
+  [[nodiscard]] Result<float*> make_cache(std::int64_t floats) override;
+  [[nodiscard]] const float* forward(std::span<const TokenAt> tokens) override;
+  void logits(const float* hidden, std::int64_t rows, float* out) const override;
+  [[nodiscard]] const ModelConfig& config() const noexcept override { return layout_->config; }
 
  private:
   struct Buffers {
@@ -100,6 +81,7 @@ class Decoder {
   std::int64_t positions_;
   std::vector<float> cosine_, sine_;  // [positions, head_dim / 2]
   Scratch scratch_;
+  Scratch cache_;
   Buffers buffers_{};
 };
 

@@ -60,6 +60,7 @@ const std::map<std::string, Setter>& setters() {
       {"--mode", set_mode},
       {"--threads", set_threads},
       {"--activation-bytes", set_number<&EngineOptions::activation_bytes>},
+      {"--device", set_text<&EngineOptions::device>},
       {"--init-model", set_init},
       {"--config", set_text<&EngineOptions::config_path>},
       {"--tokenizer", set_text<&EngineOptions::tokenizer_path>},
@@ -104,7 +105,7 @@ Result<EngineOptions> parse_engine_options(int argc, char* const* argv) {
 
 const char* engine_usage() noexcept {
   return "plexrl-engine --id N --base-dir DIR --base-name NAME --mode lora|full\n"
-         "              --activation-bytes N [--threads N]\n"
+         "              --activation-bytes N [--threads N] [--device cpu|cuda:N]\n"
          "    serves plexrld on the listening socket that is descriptor 3\n"
          "plexrl-engine --init-model DIR --config FILE [--tokenizer FILE] [--seed N]\n"
          "    writes a randomly initialised model of the shape in FILE (a config.json)\n";

@@ -20,6 +20,7 @@ struct EngineOptions {
   wire::TrainMode mode = wire::TrainMode::None;
   int threads = 1;
   std::uint64_t activation_bytes = 0;
+  std::string device = "cpu";  // or cuda:N
 
   std::string init_dir;        // --init-model
   std::string config_path;     // a config.json

@@ -10,6 +10,9 @@
 #include <cmath>
 #include <optional>
 
+#include "base/log.h"
+#include "engine_torch/arena_math.h"
+#include "engine_torch/aten_device.h"
 #include "engine_torch/kernels.h"
 #include "engine_torch/losses.h"
 #include "engine_torch/op_checks.h"
@@ -108,7 +111,7 @@ class ForwardBackwardOp final : public OpRun {
   bool begun_ = false;
   std::optional<TrainDecoder> decoder_;
   bool touched_ = false;  // the gradients arena may differ from what it was
-  Scratch earlier_;       // gradients of earlier ops of this accumulation
+  at::Tensor earlier_;    // gradients of earlier ops of this accumulation
 
   std::vector<std::vector<float>> logprobs_;
   double loss_ = 0, ratio_ = 0, drop_ = 0;
@@ -137,9 +140,7 @@ Status ForwardBackwardOp::begin() {
   if (begun_) return {};
   begun_ = true;
   if (backward_ && state_->gradients_pending) {
-    const std::span<float> gradients = state_->memory.gradients;
-    PLEXRL_ASSIGN(earlier_, Scratch::make(static_cast<std::int64_t>(gradients.size())));
-    std::copy(gradients.begin(), gradients.end(), earlier_.data());
+    earlier_ = tensor_at(state_->device, state_->memory.gradients).clone();
   }
   return {};
 }
@@ -148,10 +149,15 @@ Status ForwardBackwardOp::begin() {
 void ForwardBackwardOp::roll_back() {
   if (!touched_) return;
   const std::span<float> gradients = state_->memory.gradients;
-  if (earlier_.data() != nullptr)
-    std::copy_n(earlier_.data(), gradients.size(), gradients.begin());
-  else
-    std::fill(gradients.begin(), gradients.end(), 0.0F);
+  const Result<bool> done = guarded("forward_backward", [&]() -> Result<bool> {
+    if (earlier_.defined())
+      tensor_at(state_->device, gradients).copy_(earlier_);
+    else
+      fill_zero(state_->device, gradients);
+    return true;
+  });
+  // Host memory can always be written; a device that cannot is lost, and its engine with it.
+  if (!done) PLEXRL_LOG(kError, "gradients are not rolled back: %s", done.error().text().c_str());
   touched_ = false;
 }
 
@@ -161,7 +167,7 @@ at::Tensor ForwardBackwardOp::ids_of(const MicroBatch& batch) const {
   auto* out = ids.data_ptr<std::int64_t>();
   for (std::size_t d = batch.first; d < batch.end; ++d, out += batch.length)
     std::copy(data_[d].tokens.begin(), data_[d].tokens.end(), out);
-  return ids;
+  return ids.to(torch_device(state_->device));
 }
 
 Status ForwardBackwardOp::run(const MicroBatch& batch) {
@@ -180,7 +186,8 @@ Status ForwardBackwardOp::run(const MicroBatch& batch) {
   const at::NoGradGuard no_grad;
   const at::Tensor flat = hidden.detach().reshape({-1, hidden.size(-1)});
   const at::Tensor index =
-      at::from_blob(rows.data(), {static_cast<std::int64_t>(rows.size())}, at::kLong);
+      at::from_blob(rows.data(), {static_cast<std::int64_t>(rows.size())}, at::kLong)
+          .to(torch_device(state_->device));
   at::Tensor states_gradient;
   PLEXRL_TRY(head_and_loss(positions, flat.index_select(0, index), &states_gradient));
   if (!backward_ || !states_gradient.defined()) return {};
@@ -201,13 +208,16 @@ Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
   for (std::int64_t at = 0; at < states.size(0); at += kHeadRows) {
     const std::int64_t rows = std::min(kHeadRows, states.size(0) - at);
     const at::Tensor part = states.narrow(0, at, rows);
-    const at::Tensor logits = at::mm(part, head.t());
+    // Rows are scored on the host: on the CPU this is the tensor itself.
+    const at::Tensor product = at::mm(part, head.t());
+    const at::Tensor scored = product.cpu();
     bool flows = false;
     for (std::int64_t i = 0; i < rows; ++i)
       PLEXRL_TRY(score(positions[static_cast<std::size_t>(at + i)],
-                       logits.data_ptr<float>() + i * logits.size(1), &flows));
+                       scored.data_ptr<float>() + i * scored.size(1), &flows));
     if (!backward_ || !flows) continue;
     any = true;
+    const at::Tensor logits = scored.to(product.device());  // their derivatives by now
     at::Tensor target = gradient.narrow(0, at, rows);
     at::mm_out(target, logits, head);
     if (!head_gradient.defined()) continue;
@@ -254,12 +264,12 @@ void ForwardBackwardOp::count(const LossTerm& term, double drop) {
 
 Status ForwardBackwardOp::finish() {
   if (!backward_) return {};
-  if (!std::isfinite(sum_of_squares(state_->memory.gradients)))
+  if (!std::isfinite(sum_of_squares(state_->device, state_->memory.gradients)))
     return error(Code::INVALID_ARGUMENT,
                  "forward_backward: the gradients are not finite; nothing was added to them");
   state_->gradients_pending = true;
   touched_ = false;
-  earlier_ = Scratch();
+  earlier_ = at::Tensor();
   return {};
 }
 

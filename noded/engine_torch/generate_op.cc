@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine_torch/arena_math.h"
 #include "engine_torch/op_checks.h"
 #include "engine_torch/op_factories.h"
 #include "engine_torch/sampling.h"
+#include "engine_torch/scratch.h"
 
 namespace plexrl::model {
 namespace {
@@ -113,7 +115,7 @@ class GenerateOp final : public OpRun {
   SamplingRule rule_;
   std::vector<std::int32_t> stop_;
   std::vector<Row> rows_;
-  Decoder decoder_;
+  std::unique_ptr<TokenDecoder> decoder_;
   std::size_t prompt_at_ = 0;  // prefill cursor
   std::size_t token_at_ = 0;
   std::uint64_t tokens_done_ = 0;
@@ -146,16 +148,16 @@ GenerateOp::GenerateOp(const OpEnv& env, const wire::GenerateArgsT& args)
       row.kv = {at, static_cast<std::int64_t>(prompt->tokens.size() + max_new_)};
       row.next_position = static_cast<std::int32_t>(prompt->tokens.size());
       rows_.push_back(std::move(row));
-      at += layer_planes_ * rows_.back().kv.capacity * decoder_.config().head_dim;
+      at += layer_planes_ * rows_.back().kv.capacity * decoder_->config().head_dim;
     }
   }
 }
 
 Result<bool> GenerateOp::advance() {
   PLEXRL_TRY(check_version(*state_, version_).within("generate: replaced while it was parked"));
-  PLEXRL_TRY(decoder_.acquire());
+  PLEXRL_TRY(decoder_->acquire());
   const Status status = prompt_at_ < prompts_.size() ? prefill() : decode();
-  decoder_.release();
+  decoder_->release();
   PLEXRL_TRY(status);
   return prompt_at_ == prompts_.size() &&
          std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.done; });
@@ -164,7 +166,7 @@ Result<bool> GenerateOp::advance() {
 // The next tokens of the prompts, up to a chunk; each prompt is computed in its first row.
 std::vector<TokenAt> GenerateOp::next_prompt_tokens(std::vector<PromptEnd>* ends) {
   std::vector<TokenAt> tokens;
-  while (prompt_at_ < prompts_.size() && tokens.size() < Decoder::kChunk) {
+  while (prompt_at_ < prompts_.size() && tokens.size() < TokenDecoder::kChunk) {
     const std::vector<std::int32_t>& prompt = prompts_[prompt_at_];
     tokens.push_back(
         {prompt[token_at_], static_cast<std::int32_t>(token_at_), rows_[prompt_at_ * samples_].kv});
@@ -178,9 +180,9 @@ std::vector<TokenAt> GenerateOp::next_prompt_tokens(std::vector<PromptEnd>* ends
 Status GenerateOp::prefill() {
   std::vector<PromptEnd> ends;
   const std::vector<TokenAt> tokens = next_prompt_tokens(&ends);
-  const float* hidden = decoder_.forward(tokens);
+  const float* hidden = decoder_->forward(tokens);
   tokens_done_ += tokens.size();
-  const std::int64_t width = decoder_.config().hidden_size;
+  const std::int64_t width = decoder_->config().hidden_size;
   for (const PromptEnd& end : ends)
     PLEXRL_TRY(start_rows(hidden + static_cast<std::int64_t>(end.index) * width, end.prompt));
   return {};
@@ -189,8 +191,8 @@ Status GenerateOp::prefill() {
 // Samples the first token of every row of a prompt from the state of the prompt's last token.
 Status GenerateOp::start_rows(const float* hidden, std::size_t prompt) {
   share_prompt_cache(prompt);
-  PLEXRL_ASSIGN(const Scratch logits, Scratch::make(decoder_.config().vocab_size));
-  decoder_.logits(hidden, 1, logits.data());
+  PLEXRL_ASSIGN(const Scratch logits, Scratch::make(decoder_->config().vocab_size));
+  decoder_->logits(hidden, 1, logits.data());
   for (std::size_t s = 0; s < samples_; ++s) {
     const std::size_t row = prompt * samples_ + s;
     PLEXRL_TRY(draw(logits.data(), {&row, 1}));
@@ -200,25 +202,26 @@ Status GenerateOp::start_rows(const float* hidden, std::size_t prompt) {
 
 void GenerateOp::share_prompt_cache(std::size_t prompt) {
   const Row& from = rows_[prompt * samples_];
-  const std::int64_t dim = decoder_.config().head_dim;
+  const std::int64_t dim = decoder_->config().head_dim;
   const auto used = static_cast<std::int64_t>(prompts_[prompt].size()) * dim;
   for (std::size_t s = 1; s < samples_; ++s)
     for (std::int64_t plane = 0; plane < layer_planes_; ++plane)
-      std::copy_n(from.kv.data + plane * from.kv.capacity * dim, used,
-                  rows_[prompt * samples_ + s].kv.data + plane * from.kv.capacity * dim);
+      copy_floats(state_->device, from.kv.data + plane * from.kv.capacity * dim,
+                  rows_[prompt * samples_ + s].kv.data + plane * from.kv.capacity * dim,
+                  static_cast<std::size_t>(used));
 }
 
 Status GenerateOp::decode() {
   std::vector<std::size_t> active;
   for (std::size_t r = 0; r < rows_.size(); ++r)
     if (!rows_[r].done) active.push_back(r);
-  for (std::size_t at = 0; at < active.size(); at += Decoder::kChunk) {
-    const std::span<const std::size_t> rows =
-        std::span(active).subspan(at, std::min<std::size_t>(Decoder::kChunk, active.size() - at));
+  for (std::size_t at = 0; at < active.size(); at += TokenDecoder::kChunk) {
+    const std::span<const std::size_t> rows = std::span(active).subspan(
+        at, std::min<std::size_t>(TokenDecoder::kChunk, active.size() - at));
     std::vector<TokenAt> tokens;
     for (const std::size_t r : rows)
       tokens.push_back({rows_[r].tokens.back(), rows_[r].next_position - 1, rows_[r].kv});
-    const float* hidden = decoder_.forward(tokens);
+    const float* hidden = decoder_->forward(tokens);
     tokens_done_ += tokens.size();
     PLEXRL_TRY(sample_rows(hidden, rows));
   }
@@ -226,19 +229,19 @@ Status GenerateOp::decode() {
 }
 
 Status GenerateOp::sample_rows(const float* hidden, std::span<const std::size_t> rows) {
-  const ModelConfig& c = decoder_.config();
+  const ModelConfig& c = decoder_->config();
   PLEXRL_ASSIGN(const Scratch logits, Scratch::make(kLogitRows * c.vocab_size));
   for (std::size_t at = 0; at < rows.size(); at += kLogitRows) {
     const auto part = rows.subspan(at, std::min<std::size_t>(kLogitRows, rows.size() - at));
-    decoder_.logits(hidden + static_cast<std::int64_t>(at) * c.hidden_size,
-                    static_cast<std::int64_t>(part.size()), logits.data());
+    decoder_->logits(hidden + static_cast<std::int64_t>(at) * c.hidden_size,
+                     static_cast<std::int64_t>(part.size()), logits.data());
     PLEXRL_TRY(draw(logits.data(), part));
   }
   return {};
 }
 
 Status GenerateOp::draw(const float* logits, std::span<const std::size_t> rows) {
-  const std::int64_t vocab = decoder_.config().vocab_size;
+  const std::int64_t vocab = decoder_->config().vocab_size;
   const auto count = static_cast<std::int64_t>(rows.size());
   std::vector<SampledToken> sampled(rows.size());
 #pragma omp parallel for schedule(static) if (count * vocab > 1 << 15)

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine_torch/kernels.h"
 #include "engine_torch/op_checks.h"
 #include "engine_torch/op_factories.h"
+#include "engine_torch/scratch.h"
 
 namespace plexrl::model {
 namespace {
@@ -37,7 +39,7 @@ class LogprobsOp final : public OpRun {
   const ModelState* state_;
   std::uint64_t version_;
   Sequences sequences_;
-  Decoder decoder_;
+  std::unique_ptr<TokenDecoder> decoder_;
   std::size_t next_ = 0;              // first sequence that is not computed
   std::vector<std::int32_t> follow_;  // of the group's tokens: the next token, -1 at the end
   std::vector<float> scores_;         // of the group
@@ -49,18 +51,18 @@ Result<bool> LogprobsOp::advance() {
   PLEXRL_TRY(check_version(*state_, version_).within("logprobs: replaced while it was parked"));
   std::size_t end = next_;
   std::int64_t count = 0;
-  while (end < sequences_.size() && count < Decoder::kChunk)
+  while (end < sequences_.size() && count < TokenDecoder::kChunk)
     count += static_cast<std::int64_t>(sequences_[end++].size());
   const auto per_position =
-      static_cast<std::int64_t>(kv_bytes_per_position(decoder_.config()) / sizeof(float));
-  PLEXRL_ASSIGN(const Scratch cache, Scratch::make(count * per_position));
+      static_cast<std::int64_t>(kv_bytes_per_position(decoder_->config()) / sizeof(float));
+  PLEXRL_ASSIGN(float* const cache, decoder_->make_cache(count * per_position));
   follow_.clear();
   scores_.clear();
   for (std::size_t s = next_; s < end; ++s) {
     follow_.insert(follow_.end(), sequences_[s].begin() + 1, sequences_[s].end());
     follow_.push_back(-1);
   }
-  PLEXRL_TRY(score(group_tokens(end, cache.data())));
+  PLEXRL_TRY(score(group_tokens(end, cache)));
   auto at = scores_.begin();
   for (; next_ < end; ++next_) {
     const auto size = static_cast<std::ptrdiff_t>(sequences_[next_].size());
@@ -72,7 +74,7 @@ Result<bool> LogprobsOp::advance() {
 
 std::vector<TokenAt> LogprobsOp::group_tokens(std::size_t end, float* cache) const {
   const auto per_position =
-      static_cast<std::int64_t>(kv_bytes_per_position(decoder_.config()) / sizeof(float));
+      static_cast<std::int64_t>(kv_bytes_per_position(decoder_->config()) / sizeof(float));
   std::vector<TokenAt> tokens;
   for (std::size_t s = next_; s < end; ++s) {
     const auto length = static_cast<std::int64_t>(sequences_[s].size());
@@ -86,25 +88,25 @@ std::vector<TokenAt> LogprobsOp::group_tokens(std::size_t end, float* cache) con
 }
 
 Status LogprobsOp::score(std::span<const TokenAt> tokens) {
-  PLEXRL_TRY(decoder_.acquire());
+  PLEXRL_TRY(decoder_->acquire());
   Status status;
-  for (std::size_t at = 0; status.ok() && at < tokens.size(); at += Decoder::kChunk) {
+  for (std::size_t at = 0; status.ok() && at < tokens.size(); at += TokenDecoder::kChunk) {
     const auto part =
-        tokens.subspan(at, std::min<std::size_t>(Decoder::kChunk, tokens.size() - at));
-    status = score_rows(decoder_.forward(part), part);
+        tokens.subspan(at, std::min<std::size_t>(TokenDecoder::kChunk, tokens.size() - at));
+    status = score_rows(decoder_->forward(part), part);
     tokens_done_ += part.size();
   }
-  decoder_.release();
+  decoder_->release();
   return status;
 }
 
 Status LogprobsOp::score_rows(const float* hidden, std::span<const TokenAt> tokens) {
-  const ModelConfig& c = decoder_.config();
+  const ModelConfig& c = decoder_->config();
   PLEXRL_ASSIGN(const Scratch logits, Scratch::make(kLogitRows * c.vocab_size));
   const auto count = static_cast<std::int64_t>(tokens.size());
   for (std::int64_t at = 0; at < count; at += kLogitRows) {
     const std::int64_t rows = std::min(kLogitRows, count - at);
-    decoder_.logits(hidden + at * c.hidden_size, rows, logits.data());
+    decoder_->logits(hidden + at * c.hidden_size, rows, logits.data());
     for (std::int64_t i = 0; i < rows; ++i) {
       const float* row = logits.data() + i * c.vocab_size;
       const std::int32_t target = follow_[scores_.size()];

@@ -15,7 +15,9 @@
 
 #include "base/log.h"
 #include "config.h"
+#include "device/cuda_backend.h"
 #include "engine_torch/activation_arena.h"
+#include "engine_torch/arena_math.h"
 #include "engine_torch/base_model.h"
 #include "engine_torch/blas_check.h"
 #include "engine_torch/engine_options.h"
@@ -64,15 +66,28 @@ Status init_model(const EngineOptions& options) {
   return model::init_model_dir(options.init_dir, config, tokenizer, options.seed);
 }
 
+BackendFactory backend_of(const model::ModelDevice& device) {
+  if (device.cuda < 0) return device::open_cpu_backend;
+  return [number = device.cuda](const UniqueFd& /*pool*/, std::size_t chunk_bytes,
+                                std::size_t chunk_count) {
+    device::CudaOptions options;
+    options.device = number;
+    options.chunk_bytes = chunk_bytes;
+    options.chunk_count = chunk_count;
+    return device::open_cuda_backend(options);
+  };
+}
+
 Status serve(const EngineOptions& options) {
   ::signal(SIGPIPE, SIG_IGN);
   PLEXRL_ASSIGN(auto listener, take_listener());
-  if (const Status blas = check_blas(); !blas.ok())
+  PLEXRL_ASSIGN(const auto device, model::open_model_device(options.device));
+  if (const Status blas = check_blas(); device.cuda < 0 && !blas.ok())
     PLEXRL_LOG(kWarning, "%s", blas.to_string().c_str());
   PLEXRL_ASSIGN(auto arena, model::ActivationArena::create(options.activation_bytes));
   PLEXRL_TRY(model::install_activation_arena(std::move(arena), options.threads));
-  BaseModel base(options.base_dir, options.mode);
-  EngineServer server({options.id, options.base_name, options.mode}, base, device::open_cpu_backend,
+  BaseModel base(options.base_dir, options.mode, device);
+  EngineServer server({options.id, options.base_name, options.mode}, base, backend_of(device),
                       std::move(listener));
   return server.serve();
 }

@@ -22,9 +22,20 @@ struct ModelMemory {
   std::span<const float> base;  // Lora and None: weights of model 0; shared, never written by ops
 };
 
+// Where a model's memory is, and what computes on it.
+struct ModelDevice {
+  enum class Math : std::uint8_t {
+    kKernels,  // host memory, our own kernels: the bits that kernels.h promises
+    kAten      // memory of a LibTorch device, plain ATen operators: the same within rounding
+  };
+  Math math = Math::kKernels;
+  int cuda = -1;  // kAten: number of the CUDA device; -1: the CPU, by which ATen's math is tested
+};
+
 struct ModelState {
   const ModelLayout* layout = nullptr;  // outlives the state
   ModelMemory memory;
+  ModelDevice device;                 // of all of `memory`; the host touches it only on kKernels
   std::uint64_t step = 0;             // optimizer steps applied
   std::uint64_t sampler_version = 0;  // what `sampler` holds; 0 = nothing yet
   bool gradients_pending = false;     // `gradients` is not all zero by intent

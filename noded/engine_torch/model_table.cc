@@ -33,10 +33,16 @@ bool owns(const HeldModel& model, wire::SegmentKind kind) {
 
 Status ModelTable::attach(const wire::EngineAttachPoolsT& pools, std::vector<UniqueFd> fds) {
   if (attached()) return error(Code::EXISTS, "this engine has its pools already");
-  if (fds.size() != 2)
-    return error(Code::INVALID_ARGUMENT, "attach needs the device and the host pool, got %zu fds",
+  if (fds.empty() || fds.size() > 2)
+    return error(Code::INVALID_ARGUMENT,
+                 "attach needs the host pool and before it the device pool, if there is one; got "
+                 "%zu fds",
                  fds.size());
-  PLEXRL_ASSIGN(auto for_device, duplicate(fds[0].get()));
+  if (fds.size() == 1) fds.insert(fds.begin(), UniqueFd());
+  UniqueFd for_device;
+  if (fds[0]) {
+    PLEXRL_ASSIGN(for_device, duplicate(fds[0].get()));
+  }
   PLEXRL_ASSIGN(auto backend,
                 open_device_(std::move(for_device), pools.chunk_bytes, pools.device_chunks));
   PLEXRL_ASSIGN(auto host,
@@ -51,6 +57,7 @@ Result<std::vector<UniqueFd>> ModelTable::pool_fds() const {
   std::vector<UniqueFd> fds;
   if (!attached()) return fds;
   for (const int fd : {device_fd_.get(), host_->fd()}) {
+    if (fd < 0) continue;  // a device whose memory is no pool
     PLEXRL_ASSIGN(auto copy, duplicate(fd));
     fds.push_back(std::move(copy));
   }

@@ -25,10 +25,11 @@ class ModelTable {
   ModelTable(ModelCode& code, BackendFactory open_device)
       : code_(code), open_device_(std::move(open_device)) {}
 
-  // EXISTS when pools are attached: a pool is the whole life of an engine.
+  // The fds: host pool, before it the device pool of backends that have one (cpu). EXISTS when
+  // pools are attached: a pool is the whole life of an engine.
   [[nodiscard]] Status attach(const wire::EngineAttachPoolsT& pools, std::vector<UniqueFd> fds);
   [[nodiscard]] bool attached() const noexcept { return host_.has_value(); }
-  // Duplicates for plexrld: device pool, host pool. Empty when none are attached.
+  // Duplicates for plexrld: device pool if there is one, host pool. Empty when none are attached.
   [[nodiscard]] Result<std::vector<UniqueFd>> pool_fds() const;
 
   // The model of a resume: the known one when everything agrees, else a new one with reserved

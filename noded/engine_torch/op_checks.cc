@@ -4,7 +4,9 @@
 #include <cmath>
 #include <new>
 
+#include "engine_torch/aten_decoder.h"
 #include "engine_torch/compute_threads.h"
+#include "engine_torch/decoder.h"
 
 namespace plexrl::model {
 
@@ -39,14 +41,17 @@ Status check_version(const ModelState& state, std::uint64_t version) {
                static_cast<unsigned long long>(state.sampler_version));
 }
 
-Decoder make_version_decoder(const ModelState& state, std::uint64_t version,
-                             std::int64_t positions) {
+std::unique_ptr<TokenDecoder> make_version_decoder(const ModelState& state, std::uint64_t version,
+                                                   std::int64_t positions) {
+  if (state.device.math == ModelDevice::Math::kAten)
+    return make_aten_decoder(state, version, positions);
   const ModelLayout& layout = *state.layout;
-  if (layout.mode == TrainMode::Full)
-    return {layout, bind_full(layout, state.memory.sampler.data()), AdapterWeights(), positions};
+  const bool full = layout.mode == TrainMode::Full;
   AdapterWeights adapter;
-  if (version != 0) adapter = AdapterWeights(layout, state.memory.sampler.data());
-  return {layout, bind_full(layout, state.memory.base.data()), std::move(adapter), positions};
+  if (!full && version != 0) adapter = AdapterWeights(layout, state.memory.sampler.data());
+  const float* const weights = full ? state.memory.sampler.data() : state.memory.base.data();
+  return std::make_unique<Decoder>(layout, bind_full(layout, weights), std::move(adapter),
+                                   positions);
 }
 
 Result<bool> guarded(const char* op, const std::function<Result<bool>()>& body) {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine_torch/kernels.h"
+#include "engine_torch/arena_math.h"
 #include "engine_torch/op_checks.h"
 #include "engine_torch/op_factories.h"
 
@@ -30,7 +30,7 @@ class OptimStepOp final : public OpRun {
  private:
   Result<bool> update() {
     ModelMemory& memory = state_->memory;
-    result_.grad_norm = std::sqrt(sum_of_squares(memory.gradients));
+    result_.grad_norm = std::sqrt(sum_of_squares(state_->device, memory.gradients));
     if (!std::isfinite(result_.grad_norm))
       return error(
           Code::INVALID_ARGUMENT,
@@ -38,10 +38,11 @@ class OptimStepOp final : public OpRun {
     double scale = 1.0;
     if (args_.grad_clip_norm > 0)
       scale = std::min(1.0, args_.grad_clip_norm / (result_.grad_norm + kClipEpsilon));
-    adamw({args_.learning_rate, args_.beta1, args_.beta2, args_.eps, args_.weight_decay, scale,
+    adamw(state_->device,
+          {args_.learning_rate, args_.beta1, args_.beta2, args_.eps, args_.weight_decay, scale,
            state_->step + 1},
           memory.weights, memory.gradients, memory.adam_m, memory.adam_v);
-    std::fill(memory.gradients.begin(), memory.gradients.end(), 0.0F);
+    fill_zero(state_->device, memory.gradients);
     state_->gradients_pending = false;
     result_.step = ++state_->step;
     return true;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // save (publish to the sampler, or a file) and load: one step each.
-#include <algorithm>
+#include <optional>
+#include <vector>
 
+#include "engine_torch/arena_math.h"
 #include "engine_torch/checkpoint.h"
 #include "engine_torch/op_checks.h"
 #include "engine_torch/op_factories.h"
@@ -10,6 +12,43 @@ namespace plexrl::model {
 namespace {
 
 using wire::SaveTarget;
+
+// The model as files see it: itself where its memory is the host's, else a copy on the host.
+class HostState {
+ public:
+  HostState(ModelState& model, bool with_contents) : model_(model) {
+    if (model.device.math == ModelDevice::Math::kKernels) return;
+    const auto copy = [&](std::span<float> arena) {
+      return with_contents ? to_host(model.device, arena) : std::vector<float>(arena.size());
+    };
+    weights_ = copy(model.memory.weights);
+    adam_m_ = copy(model.memory.adam_m);
+    adam_v_ = copy(model.memory.adam_v);
+    copy_ = model;
+    copy_->device = ModelDevice{};
+    copy_->memory.weights = weights_;
+    copy_->memory.adam_m = adam_m_;
+    copy_->memory.adam_v = adam_v_;
+    copy_->memory.gradients = {};
+  }
+  [[nodiscard]] ModelState& state() { return copy_ ? *copy_ : model_; }
+
+  // After a load: what was read becomes the model's, without gradients.
+  void write_back() {
+    if (!copy_) return;
+    from_host(model_.device, weights_, model_.memory.weights.data());
+    from_host(model_.device, adam_m_, model_.memory.adam_m.data());
+    from_host(model_.device, adam_v_, model_.memory.adam_v.data());
+    fill_zero(model_.device, model_.memory.gradients);
+    model_.gradients_pending = copy_->gradients_pending;
+    model_.step = copy_->step;
+  }
+
+ private:
+  ModelState& model_;
+  std::vector<float> weights_, adam_m_, adam_v_;
+  std::optional<ModelState> copy_;
+};
 
 class SaveOp final : public OpRun {
  public:
@@ -32,7 +71,8 @@ class SaveOp final : public OpRun {
   // The version's hash is not computed: it would read a large model once more at every step.
   Status publish() {
     ModelMemory& memory = env_.state->memory;
-    std::copy(memory.weights.begin(), memory.weights.end(), memory.sampler.begin());
+    copy_floats(env_.state->device, memory.weights.data(), memory.sampler.data(),
+                memory.weights.size());
     env_.state->sampler_version = env_.version_out;
     result_.version = env_.version_out;
     result_.bytes = memory.weights.size_bytes();
@@ -40,7 +80,8 @@ class SaveOp final : public OpRun {
     return {};
   }
   Status write() {
-    PLEXRL_ASSIGN(const SavedFile file, save_checkpoint(env_.fd, *env_.state, args_.format));
+    HostState host(*env_.state, /*with_contents=*/true);
+    PLEXRL_ASSIGN(const SavedFile file, save_checkpoint(env_.fd, host.state(), args_.format));
     result_.bytes = file.bytes;
     result_.sha256 = file.sha256;
     result_.step = env_.state->step;
@@ -58,8 +99,10 @@ class LoadOp final : public OpRun {
 
   Result<bool> step() override {
     return guarded("load", [this]() -> Result<bool> {
-      PLEXRL_TRY(load_checkpoint(env_.fd, *env_.state, args_.with_optimizer));
-      PLEXRL_ASSIGN(result_.sha256, state_sha256(*env_.state));
+      HostState host(*env_.state, /*with_contents=*/false);
+      PLEXRL_TRY(load_checkpoint(env_.fd, host.state(), args_.with_optimizer));
+      PLEXRL_ASSIGN(result_.sha256, state_sha256(host.state()));
+      host.write_back();
       result_.step = env_.state->step;
       return true;
     });

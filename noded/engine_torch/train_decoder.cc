@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "engine_torch/aten_device.h"
 #include "engine_torch/decoder.h"
 
 namespace plexrl::model {
@@ -10,26 +11,24 @@ namespace {
 
 constexpr double kMasked = -1e30;  // finite: a row that is all masked gives no NaN
 
-at::Tensor view_of(const float* arena, const TensorSlot& slot) {
-  return at::from_blob(const_cast<float*>(arena) + slot.offset, slot.shape(), at::kFloat);
-}
-
 // Hands out the views in the layout's order.
 class ViewCursor {
  public:
-  ViewCursor(const ArenaLayout& layout, std::span<const float> weights, std::span<float> gradients)
-      : layout_(layout), weights_(weights), gradients_(gradients) {}
+  ViewCursor(const ModelDevice& device, const ArenaLayout& layout, std::span<const float> weights,
+             std::span<float> gradients)
+      : device_(device), layout_(layout), weights_(weights), gradients_(gradients) {}
 
   at::Tensor next() {
     const TensorSlot& slot = layout_.slots.at(at_++);
-    at::Tensor view = view_of(weights_.data(), slot);
+    at::Tensor view = tensor_at(device_, weights_.data(), slot);
     if (gradients_.empty()) return view;
     view.set_requires_grad(true);
-    view.mutable_grad() = view_of(gradients_.data(), slot);
+    view.mutable_grad() = tensor_at(device_, gradients_.data(), slot);
     return view;
   }
 
  private:
+  const ModelDevice& device_;
   const ArenaLayout& layout_;
   std::span<const float> weights_;
   std::span<float> gradients_;
@@ -39,11 +38,13 @@ class ViewCursor {
 }  // namespace
 
 TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
-    : config_(state.layout->config), lora_scale_(static_cast<double>(state.layout->lora_scale())) {
+    : config_(state.layout->config),
+      device_(state.device),
+      lora_scale_(static_cast<double>(state.layout->lora_scale())) {
   const ModelLayout& layout = *state.layout;
   const bool full = layout.mode == wire::TrainMode::Full;
   const std::span<float> grads = gradients ? state.memory.gradients : std::span<float>();
-  ViewCursor base(layout.full,
+  ViewCursor base(device_, layout.full,
                   full ? std::span<const float>(state.memory.weights) : state.memory.base,
                   full ? grads : std::span<float>());
   embedding_ = base.next();
@@ -59,7 +60,7 @@ TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
   final_norm_ = base.next();
   head_ = config_.tied_head ? embedding_ : base.next();
   if (layout.mode != wire::TrainMode::Lora) return;
-  ViewCursor adapter(layout.trainable, state.memory.weights, grads);
+  ViewCursor adapter(device_, layout.trainable, state.memory.weights, grads);
   for (Layer& layer : layers_)
     for (int t = 0; t < 7; ++t) {
       layer.a[t] = adapter.next();
@@ -119,9 +120,11 @@ void TrainDecoder::prepare(std::int64_t length) const {
   std::vector<float> cosine, sine;
   rope_tables(config_, length, &cosine, &sine);
   const std::int64_t half = config_.head_dim / 2;
-  cosine_ = at::from_blob(cosine.data(), {length, half}, at::kFloat).clone();
-  sine_ = at::from_blob(sine.data(), {length, half}, at::kFloat).clone();
-  const at::Tensor future = at::ones({length, length}, at::kFloat).triu(1) * kMasked;
+  const at::Device where = torch_device(device_);
+  cosine_ = at::from_blob(cosine.data(), {length, half}, at::kFloat).to(where, false, true);
+  sine_ = at::from_blob(sine.data(), {length, half}, at::kFloat).to(where, false, true);
+  const auto options = at::TensorOptions(at::kFloat).device(where);
+  const at::Tensor future = at::ones({length, length}, options).triu(1) * kMasked;
   mask_ = future.repeat({config_.heads / config_.kv_heads, 1}).unsqueeze(0);
 }
 

@@ -18,8 +18,8 @@ class TrainDecoder {
   // `gradients` the trained tensors are leaves that require grad.
   TrainDecoder(const ModelState& state, bool gradients);
 
-  // ids [rows, length] int64, padded at the end with any token. Returns the states after the final
-  // norm [rows, length, hidden]; those of padding mean nothing.
+  // ids [rows, length] int64 on the model's device, padded at the end with any token. Returns the
+  // states after the final norm [rows, length, hidden]; those of padding mean nothing.
   [[nodiscard]] at::Tensor hidden(const at::Tensor& ids) const;
 
   [[nodiscard]] const at::Tensor& head() const noexcept { return head_; }
@@ -42,6 +42,7 @@ class TrainDecoder {
   void prepare(std::int64_t length) const;
 
   ModelConfig config_;
+  ModelDevice device_;
   double lora_scale_;
   at::Tensor embedding_, final_norm_, head_;
   std::vector<Layer> layers_;

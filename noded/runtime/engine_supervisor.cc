@@ -61,12 +61,12 @@ std::size_t EngineSupervisor::pending() const {
 
 std::optional<Pools> EngineSupervisor::take_held_pools(const std::string& identity) {
   for (auto& [id, slot] : slots_) {
-    if (!slot.connected || slot.fds.size() != 2 || slot.pools != identity) continue;
+    if (!slot.connected || slot.fds.empty() || slot.pools != identity) continue;
     Pools pools;
     pools.identity = identity;
     pools.sizes = {slot.hello.chunk_bytes, slot.hello.device_chunks, slot.hello.host_chunks};
-    pools.device = std::move(slot.fds[0]);
-    pools.host = std::move(slot.fds[1]);
+    if (slot.fds.size() == 2) pools.device = std::move(slot.fds[0]);
+    pools.host = std::move(slot.fds.back());
     slot.fds.clear();
     return pools;
   }
@@ -158,14 +158,15 @@ void EngineSupervisor::attach_pools(EngineId engine) {
   attach.host_chunks = pools_->sizes.host_chunks;
   wire::EngineBodyUnion body;
   body.Set(std::move(attach));
-  call(engine, std::move(body), {pools_->device.get(), pools_->host.get()},
-       [this, engine](const Result<engine::Reply>& reply) {
-         Slot* const slot = find(engine);
-         if (slot == nullptr) return;
-         if (reply) return make_ready(engine, *slot);
-         if (reply.error().code() == Code::ENGINE_DOWN) return;
-         kill(engine, reply.error().within("attach pools").to_string().c_str());
-       });
+  std::vector<int> fds = {pools_->host.get()};
+  if (pools_->device) fds.insert(fds.begin(), pools_->device.get());
+  call(engine, std::move(body), std::move(fds), [this, engine](const Result<engine::Reply>& reply) {
+    Slot* const slot = find(engine);
+    if (slot == nullptr) return;
+    if (reply) return make_ready(engine, *slot);
+    if (reply.error().code() == Code::ENGINE_DOWN) return;
+    kill(engine, reply.error().within("attach pools").to_string().c_str());
+  });
 }
 
 void EngineSupervisor::make_ready(EngineId engine, Slot& slot) {

@@ -36,6 +36,7 @@ engine::EngineSpec engine_spec(const config::SiteConfig& config, const config::P
   spec.mode = row.mode;
   spec.threads = config.daemon.engine_threads;
   spec.activation_bytes = pool.activation_memory_mib << 20;
+  spec.device = pool.device;
   spec.socket_path = run_dir + "/engines/" + std::to_string(row.id.value) + ".sock";
   return spec;
 }

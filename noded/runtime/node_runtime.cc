@@ -345,7 +345,7 @@ Status NodeRuntime::reload(const config::SiteConfig& fresh) {
     return error(Code::INVALID_ARGUMENT,
                  "the node's pool cannot change while plexrld runs; restart it");
   const bool fixed = same(sizes_of(fresh, *pool), sizes_) && pool->policy == pool_.policy &&
-                     pool->quantum_ms == pool_.quantum_ms &&
+                     pool->quantum_ms == pool_.quantum_ms && pool->device == pool_.device &&
                      pool->activation_memory_mib == pool_.activation_memory_mib &&
                      fresh.daemon.run_dir == config_.daemon.run_dir &&
                      fresh.daemon.state_dir == config_.daemon.state_dir &&
@@ -353,7 +353,7 @@ Status NodeRuntime::reload(const config::SiteConfig& fresh) {
   if (!fixed)
     return error(
         Code::INVALID_ARGUMENT,
-        "memory sizes, chunk_kib, policy, quantum, folders and cluster cannot change while "
+        "memory sizes, chunk_kib, device, policy, quantum, folders and cluster cannot change while "
         "plexrld runs; restart it");
   pool_ = *pool;
   config_ = fresh;

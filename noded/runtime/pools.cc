@@ -24,8 +24,8 @@ Result<std::string> pool_identity(int device, int host) {
 }
 
 std::string held_identity(std::span<const UniqueFd> fds) {
-  if (fds.size() != 2) return {};
-  auto identity = pool_identity(fds[0].get(), fds[1].get());
+  if (fds.empty() || fds.size() > 2) return {};
+  auto identity = pool_identity(fds.size() == 2 ? fds[0].get() : -1, fds.back().get());
   return identity ? *std::move(identity) : std::string();
 }
 

@@ -24,7 +24,8 @@ struct Pools {
 // dev:inode". Good for one boot and while somebody has the pools open. IO when a descriptor cannot
 // be looked at.
 [[nodiscard]] Result<std::string> pool_identity(int device, int host);
-// Of what an engine sent with its hello; empty when that is not two pools.
+// Of what an engine sent with its hello: device and host pool, or a host pool alone. Empty for
+// anything else.
 [[nodiscard]] std::string held_identity(std::span<const UniqueFd> fds);
 
 }  // namespace plexrl::runtime

@@ -158,9 +158,18 @@ TEST(SiteConfig, ChecksRulesBetweenKeys) {
       {"activation_memory_mib: 512", "activation_memory_mib: 2048", "leaves nothing"},
       {"host_memory_mib: 1024", "host_memory_mib: 64", "kv_host_mib leaves nothing"},
       {"engine_threads: 2", "chunk_kib: 100", "daemon.chunk_kib: not a multiple of 64"},
+      {"activation_memory_mib: 512", "activation_memory_mib: 512\n    device: cuda", "'cuda'"},
   };
   for (const auto& c : cases)
     EXPECT_THAT(errors_of(changed(c.from, c.to)), HasSubstr(c.message)) << c.to;
+}
+
+TEST(SiteConfig, ADeviceNeedsChunksOfItsGranularity) {
+  std::string text =
+      changed("activation_memory_mib: 512", "activation_memory_mib: 512\n    device: cuda:1");
+  EXPECT_EQ(errors_of(text), "no error");
+  text.replace(text.find("engine_threads: 2"), 17, "chunk_kib: 1024");
+  EXPECT_THAT(errors_of(text), HasSubstr("device cuda:1 needs chunk_kib to be a multiple of 2048"));
 }
 
 TEST(SiteConfig, RefusesYamlThatIsNotPlain) {

@@ -31,7 +31,7 @@ TEST(EngineProcess, ArgumentsAreThoseOfTheProgram) {
   EXPECT_EQ(engine_arguments(spec()),
             (std::vector<std::string>{"plexrl-engine", "--id", "3", "--base-dir", "/m/b",
                                       "--base-name", "b", "--mode", "lora", "--threads", "4",
-                                      "--activation-bytes", "5"}));
+                                      "--activation-bytes", "5", "--device", "cpu"}));
 }
 
 TEST(EngineProcess, EnvironmentSetsThreadsAndNothingOfOurs) {

@@ -36,6 +36,7 @@ TEST(EngineOptions, ReadsWhatPlexrldGives) {
   EXPECT_EQ(options.mode, wire::TrainMode::Lora);
   EXPECT_EQ(options.threads, 2);
   EXPECT_EQ(options.activation_bytes, 1000U);
+  EXPECT_EQ(options.device, "cpu");
 }
 
 TEST(EngineOptions, AMissingOptionIsNamed) {

@@ -100,7 +100,7 @@ wire::EngineBodyUnion ServerHarness::wait(std::uint64_t id) {
   return std::move(early_.extract(id).mapped());
 }
 
-void ServerHarness::attach() {
+void ServerHarness::attach(bool with_device_pool) {
   device_pool_ = device::create_cpu_pool("d", kChunk, kDeviceChunks).value();
   host_pool_ = device::create_cpu_pool("h", kChunk, kHostChunks).value();
   wire::EngineAttachPoolsT pools;
@@ -108,7 +108,7 @@ void ServerHarness::attach() {
   pools.device_chunks = kDeviceChunks;
   pools.host_chunks = kHostChunks;
   std::vector<UniqueFd> fds;
-  fds.emplace_back(::dup(device_pool_.get()));
+  if (with_device_pool) fds.emplace_back(::dup(device_pool_.get()));
   fds.emplace_back(::dup(host_pool_.get()));
   ASSERT_NE(ask(pools, std::move(fds)).AsEngineDone(), nullptr);
 }

@@ -54,7 +54,8 @@ class ServerHarness {
   [[nodiscard]] wire::Channel& channel() { return *channel_; }
 
   // ---- what most tests begin with
-  void attach();
+  // Without a device pool: as plexrld does where the device's memory is no pool.
+  void attach(bool with_device_pool = true);
   // Places of the five segments of a model: device chunks from `device`, host chunks from `host`
   // for the kinds in `with_host`.
   [[nodiscard]] static std::vector<std::unique_ptr<wire::SegmentPlaceT>> places(

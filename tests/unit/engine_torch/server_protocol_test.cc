@@ -85,6 +85,18 @@ TEST(ServerProtocol, GarbageEndsTheConnectionOnly) {
   EXPECT_EQ(engine.hello_fds().size(), 2U);
 }
 
+TEST(ServerProtocol, ADeviceWithoutAPoolGivesBackTheHostPoolAlone) {
+  ServerHarness engine;
+  engine.attach(/*with_device_pool=*/false);
+  engine.disconnect();
+  engine.connect();
+  EXPECT_EQ(engine.hello().device_chunks, ServerHarness::kDeviceChunks);
+  ASSERT_EQ(engine.hello_fds().size(), 1U);
+  EXPECT_TRUE(device::check_pool(engine.hello_fds()[0].get(), ServerHarness::kChunk,
+                                 ServerHarness::kHostChunks)
+                  .ok());
+}
+
 TEST(ServerProtocol, ARequestWithoutANumberEndsTheConnection) {
   ServerHarness engine;
   ASSERT_TRUE(wire::send_until(engine.channel(),

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine_torch/aten_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine_torch/aten_device.h"
+#include "engine_torch/decoder.h"
+
+namespace plexrl::model {
+namespace {
+
+enum Target : int { kQ, kK, kV, kO, kGate, kUp, kDown, kTargets };
+
+struct LayerTensors {
+  at::Tensor input_norm, post_norm;
+  at::Tensor weight[kTargets];
+  at::Tensor a[kTargets], b[kTargets];  // adapter; undefined without
+};
+
+// Hands out the tensors of an arena in the layout's order.
+class TensorCursor {
+ public:
+  TensorCursor(const ModelDevice& device, const ArenaLayout& layout, const float* arena)
+      : device_(device), layout_(layout), arena_(arena) {}
+  at::Tensor next() { return tensor_at(device_, arena_, layout_.slots.at(at_++)); }
+
+ private:
+  const ModelDevice& device_;
+  const ArenaLayout& layout_;
+  const float* arena_;
+  std::size_t at_ = 0;
+};
+
+// Tokens of one row behind each other in a batch.
+struct RowPart {
+  std::int64_t first = 0, count = 0;
+};
+std::vector<RowPart> row_parts(std::span<const TokenAt> tokens) {
+  std::vector<RowPart> parts;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && tokens[i].row.data == tokens[i - 1].row.data)
+      ++parts.back().count;
+    else
+      parts.push_back({static_cast<std::int64_t>(i), 1});
+  }
+  return parts;
+}
+
+class AtenDecoder final : public TokenDecoder {
+ public:
+  AtenDecoder(const ModelState& state, std::uint64_t version, std::int64_t positions);
+
+  Status acquire() override { return {}; }
+  void release() override { hidden_ = at::Tensor(); }
+  Result<float*> make_cache(std::int64_t floats) override;
+  const float* forward(std::span<const TokenAt> tokens) override;
+  void logits(const float* hidden, std::int64_t rows, float* out) const override;
+  [[nodiscard]] const ModelConfig& config() const noexcept override { return layout_->config; }
+
+ private:
+  void bind_full(const float* arena);
+  void bind_adapter(const float* arena);
+  [[nodiscard]] at::Tensor project(const LayerTensors& layer, int target,
+                                   const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
+  [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const;
+  [[nodiscard]] at::Tensor attend(std::int64_t layer, std::span<const TokenAt> tokens,
+                                  const at::Tensor& q, const at::Tensor& k,
+                                  const at::Tensor& v) const;
+  [[nodiscard]] at::Tensor attend_row(std::int64_t layer, const TokenAt& first, std::int64_t count,
+                                      const at::Tensor& q, const at::Tensor& k,
+                                      const at::Tensor& v) const;
+  [[nodiscard]] at::Tensor on_device(const std::vector<std::int64_t>& numbers) const;
+
+  ModelDevice device_;
+  const ModelLayout* layout_;
+  at::Tensor embedding_, final_norm_, head_, cosine_, sine_;
+  std::vector<LayerTensors> layers_;
+  at::Tensor hidden_;  // of the last forward
+  at::Tensor cache_;
+};
+
+AtenDecoder::AtenDecoder(const ModelState& state, std::uint64_t version, std::int64_t positions)
+    : device_(state.device), layout_(state.layout) {
+  const bool full = layout_->mode == wire::TrainMode::Full;
+  bind_full(full ? state.memory.sampler.data() : state.memory.base.data());
+  if (!full && version != 0) bind_adapter(state.memory.sampler.data());
+  std::vector<float> cosine, sine;
+  rope_tables(layout_->config, positions, &cosine, &sine);
+  const std::int64_t half = layout_->config.head_dim / 2;
+  const auto table = [&](const std::vector<float>& values) {
+    return tensor_at(ModelDevice{}, values.data(), {positions, half})
+        .to(torch_device(device_), /*non_blocking=*/false, /*copy=*/true);
+  };
+  cosine_ = table(cosine);
+  sine_ = table(sine);
+}
+
+void AtenDecoder::bind_full(const float* arena) {
+  TensorCursor next(device_, layout_->full, arena);
+  embedding_ = next.next();
+  for (std::int64_t i = 0; i < layout_->config.layers; ++i) {
+    LayerTensors layer;
+    layer.input_norm = next.next();
+    for (int t = 0; t < kTargets; ++t) {
+      if (t == kGate) layer.post_norm = next.next();
+      layer.weight[t] = next.next();
+    }
+    layers_.push_back(std::move(layer));
+  }
+  final_norm_ = next.next();
+  head_ = layout_->config.tied_head ? embedding_ : next.next();
+}
+
+void AtenDecoder::bind_adapter(const float* arena) {
+  TensorCursor next(device_, layout_->trainable, arena);
+  for (LayerTensors& layer : layers_)
+    for (int t = 0; t < kTargets; ++t) {
+      layer.a[t] = next.next();
+      layer.b[t] = next.next();
+    }
+}
+
+Result<float*> AtenDecoder::make_cache(std::int64_t floats) {
+  cache_ = at::empty({floats}, at::TensorOptions(at::kFloat).device(torch_device(device_)));
+  return cache_.data_ptr<float>();
+}
+
+at::Tensor AtenDecoder::on_device(const std::vector<std::int64_t>& numbers) const {
+  return at::tensor(numbers, at::kLong).to(torch_device(device_));
+}
+
+at::Tensor AtenDecoder::project(const LayerTensors& layer, int target, const at::Tensor& x) const {
+  const at::Tensor y = at::mm(x, layer.weight[target].t());
+  if (!layer.a[target].defined()) return y;
+  return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0,
+                 static_cast<double>(layout_->lora_scale()));
+}
+
+at::Tensor AtenDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
+  return x * at::rsqrt(x.square().mean(-1, true) + layout_->config.rms_norm_eps) * weight;
+}
+
+// x [tokens, heads, dim]
+at::Tensor AtenDecoder::rotate(const at::Tensor& x, const at::Tensor& positions) const {
+  const std::int64_t half = layout_->config.head_dim / 2;
+  const at::Tensor cosine = cosine_.index_select(0, positions).unsqueeze(1);
+  const at::Tensor sine = sine_.index_select(0, positions).unsqueeze(1);
+  const at::Tensor first = x.narrow(-1, 0, half);
+  const at::Tensor second = x.narrow(-1, half, half);
+  return at::cat({first * cosine - second * sine, second * cosine + first * sine}, -1);
+}
+
+// q [count, heads, dim], k and v [count, kv_heads, dim], of `count` tokens of one row. Query heads
+// of one key head lie behind each other, so keys and values are not repeated.
+at::Tensor AtenDecoder::attend_row(std::int64_t layer, const TokenAt& first, std::int64_t count,
+                                   const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v) const {
+  const ModelConfig& c = layout_->config;
+  const std::int64_t group = c.heads / c.kv_heads;
+  const std::int64_t end = first.position + count;
+  float* const planes = first.row.data + layer * 2 * c.kv_size() * first.row.capacity;
+  const auto cached = [&](float* at, const at::Tensor& fresh) {
+    const at::Tensor all = tensor_at(device_, at, {c.kv_heads, first.row.capacity, c.head_dim});
+    all.narrow(1, first.position, count).copy_(fresh.transpose(0, 1));
+    return all.narrow(1, 0, end);
+  };
+  const at::Tensor keys = cached(planes, k);
+  const at::Tensor values = cached(planes + c.kv_size() * first.row.capacity, v);
+  const at::Tensor queries = q.view({count, c.kv_heads, group, c.head_dim})
+                                 .permute({1, 2, 0, 3})
+                                 .reshape({c.kv_heads, group * count, c.head_dim});
+  at::Tensor scores = at::bmm(queries, keys.transpose(1, 2))
+                          .mul_(1.0 / std::sqrt(static_cast<double>(c.head_dim)))
+                          .view({c.kv_heads, group, count, end});
+  if (count > 1) {
+    const at::Tensor future =
+        at::ones({count, end}, at::TensorOptions(at::kBool).device(torch_device(device_)))
+            .triu(first.position + 1);
+    scores.masked_fill_(future, -std::numeric_limits<float>::infinity());
+  }
+  const at::Tensor weights = at::softmax(scores, -1).view({c.kv_heads, group * count, end});
+  return at::bmm(weights, values)
+      .view({c.kv_heads, group, count, c.head_dim})
+      .permute({2, 0, 1, 3})
+      .reshape({count, c.query_size()});
+}
+
+at::Tensor AtenDecoder::attend(std::int64_t layer, std::span<const TokenAt> tokens,
+                               const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v) const {
+  std::vector<at::Tensor> out;
+  for (const RowPart& part : row_parts(tokens))
+    out.push_back(attend_row(layer, tokens[static_cast<std::size_t>(part.first)], part.count,
+                             q.narrow(0, part.first, part.count),
+                             k.narrow(0, part.first, part.count),
+                             v.narrow(0, part.first, part.count)));
+  return at::cat(out, 0);
+}
+
+const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig& c = layout_->config;
+  const auto rows = static_cast<std::int64_t>(tokens.size());
+  std::vector<std::int64_t> ids, places;
+  for (const TokenAt& token : tokens) {
+    ids.push_back(token.token);
+    places.push_back(token.position);
+  }
+  const at::Tensor positions = on_device(places);
+  at::Tensor x = at::embedding(embedding_, on_device(ids));
+  for (std::int64_t i = 0; i < c.layers; ++i) {
+    const LayerTensors& layer = layers_[static_cast<std::size_t>(i)];
+    const at::Tensor normed = norm(x, layer.input_norm);
+    const at::Tensor q =
+        rotate(project(layer, kQ, normed).view({rows, c.heads, c.head_dim}), positions);
+    const at::Tensor k =
+        rotate(project(layer, kK, normed).view({rows, c.kv_heads, c.head_dim}), positions);
+    const at::Tensor v = project(layer, kV, normed).view({rows, c.kv_heads, c.head_dim});
+    x = x + project(layer, kO, attend(i, tokens, q, k, v));
+    const at::Tensor wide = norm(x, layer.post_norm);
+    x = x +
+        project(layer, kDown, at::silu(project(layer, kGate, wide)) * project(layer, kUp, wide));
+  }
+  hidden_ = norm(x, final_norm_).contiguous();
+  return hidden_.data_ptr<float>();
+}
+
+void AtenDecoder::logits(const float* hidden, std::int64_t rows, float* out) const {
+  const at::NoGradGuard no_grad;
+  const ModelConfig& c = layout_->config;
+  const at::Tensor product = at::mm(tensor_at(device_, hidden, {rows, c.hidden_size}), head_.t());
+  tensor_at(ModelDevice{}, out, {rows, c.vocab_size}).copy_(product);
+}
+
+}  // namespace
+
+std::unique_ptr<TokenDecoder> make_aten_decoder(const ModelState& state, std::uint64_t version,
+                                                std::int64_t positions) {
+  return std::make_unique<AtenDecoder>(state, version, positions);
+}
+
+}  // namespace plexrl::model
