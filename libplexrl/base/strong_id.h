@@ -20,5 +20,6 @@ using ModelId = StrongId<struct ModelTag>;      // node-wide; never reused withi
 using OpId = StrongId<struct OpTag>;            // node-wide, in order of acceptance
 using EngineId = StrongId<struct EngineTag>;    // one engine process slot
 using SessionId = StrongId<struct SessionTag>;  // one client connection
+using BlobId = StrongId<struct BlobTag>;        // a segment in the disk tier; never used twice
 
 }  // namespace plexrl

@@ -12,14 +12,19 @@
 namespace plexrl::state {
 namespace {
 
-constexpr std::string_view kTable = "manifests";
-constexpr std::uint64_t kSubkey = 0;
 constexpr std::size_t kMaxSegments = 8;
 
 Chunks all_chunks(const Manifest& manifest) {
   Chunks all;
   for (const auto& entry : manifest.entries)
     all.insert(all.end(), entry.host.begin(), entry.host.end());
+  return all;
+}
+
+std::vector<BlobId> all_blobs(const Manifest& manifest) {
+  std::vector<BlobId> all;
+  for (const auto& entry : manifest.entries)
+    if (entry.blob) all.push_back(entry.blob);
   return all;
 }
 
@@ -31,37 +36,71 @@ SegmentMove move_of(const SegmentSpec& spec, Chunks device, Chunks host) {
 
 Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
                                                          store::AsyncStore& store,
-                                                         bool host_pool_is_new) {
+                                                         bool host_pool_is_new, DiskOptions disk) {
   PLEXRL_CHECK(sizes.chunk_bytes > 0, "a chunk has bytes");
-  auto manager = std::make_unique<ChunkStateManager>(sizes, store);
+  auto manager = std::make_unique<ChunkStateManager>(sizes, store, std::move(disk));
   PLEXRL_TRY(manager->load(host_pool_is_new).within("manifests"));
   return std::unique_ptr<StateManager>(std::move(manager));
 }
 
-ChunkStateManager::ChunkStateManager(const PoolSizes& sizes, store::AsyncStore& store)
-    : sizes_(sizes), store_(store), device_(sizes.device_chunks), host_(sizes.host_chunks) {}
+ChunkStateManager::ChunkStateManager(const PoolSizes& sizes, store::AsyncStore& store,
+                                     DiskOptions disk)
+    : sizes_(sizes), store_(store), device_(sizes.device_chunks), host_(sizes.host_chunks) {
+  if (disk.blobs != nullptr) disk_ = std::make_unique<DiskTier>(std::move(disk));
+}
 
 // ---- opening ----
 
 Status ChunkStateManager::load(bool host_pool_is_new) {
-  std::vector<std::uint64_t> keys;
-  PLEXRL_TRY(store_.scan(kTable, [&](std::uint64_t key, std::uint64_t, std::string_view value) {
-    keys.push_back(key);
-    if (host_pool_is_new) return;
-    auto manifest = decode_manifest(value, sizes_.host_chunks);
-    Status status = manifest.status();
-    if (status.ok() && manifest->model.value != key)
-      status = error(Code::CORRUPT, "manifest: belongs to another model");
-    if (status.ok() && !host_.take(all_chunks(*manifest)))
-      status = error(Code::CORRUPT, "manifest: names chunks of another one");
-    if (status.ok()) {
-      stored_.emplace(ModelId{key}, std::move(manifest).value());
-    } else {
-      damaged_.emplace(ModelId{key}, status.text());
-    }
-  }));
-  if (!host_pool_is_new) return {};
-  for (const std::uint64_t key : keys) PLEXRL_TRY(store_.erase(kTable, key, kSubkey));
+  std::vector<std::uint64_t> gone;
+  Status failed;
+  PLEXRL_TRY(
+      store_.scan(kManifestTable, [&](std::uint64_t key, std::uint64_t, std::string_view value) {
+        const Status status = load_row(ModelId{key}, value, host_pool_is_new);
+        if (status.ok()) return;
+        // What was in host memory only went with the pool.
+        if (status.code() == Code::NOT_FOUND) return gone.push_back(key);
+        if (status.code() == Code::CORRUPT) {
+          damaged_.emplace(ModelId{key}, status.text());
+        } else {
+          failed = status;
+        }
+      }));
+  PLEXRL_TRY(failed);
+  for (const std::uint64_t key : gone)
+    PLEXRL_TRY(store_.erase(kManifestTable, key, kManifestSubkey));
+  if (disk_ != nullptr) disk_->sweep();
+  return {};
+}
+
+Status ChunkStateManager::load_row(ModelId model, std::string_view row, bool host_pool_is_new) {
+  auto manifest = decode_manifest(row, sizes_.host_chunks);
+  if (!manifest && host_pool_is_new) return error(Code::NOT_FOUND, "gone with the host pool");
+  PLEXRL_TRY(manifest.status());
+  if (manifest->model != model) return error(Code::CORRUPT, "manifest: belongs to another model");
+  const auto in_host = [](const Manifest::Entry& entry) { return !entry.blob; };
+  const auto& entries = manifest->entries;
+  if (host_pool_is_new && std::any_of(entries.begin(), entries.end(), in_host))
+    return error(Code::NOT_FOUND, "gone with the host pool");
+  PLEXRL_TRY(adopt_places(*manifest));
+  stored_.emplace(model, std::move(manifest).value());
+  return {};
+}
+
+Status ChunkStateManager::adopt_places(const Manifest& manifest) {
+  for (const auto& entry : manifest.entries) {
+    if (!entry.blob) continue;
+    if (disk_ == nullptr)
+      return error(Code::INVALID_ARGUMENT,
+                   "state of model %" PRIu64
+                   " is in the disk tier, and none is configured: set disk_tier_dir again",
+                   manifest.model.value);
+    if (!disk_->adopt(entry.blob, chunks_of(entry.bytes)))
+      return error(Code::CORRUPT, "manifest: blob %" PRIu64 " of segment %s is missing",
+                   entry.blob.value, kind_name(entry.kind));
+  }
+  if (!host_.take(all_chunks(manifest)))
+    return error(Code::CORRUPT, "manifest: names chunks of another one");
   return {};
 }
 
@@ -71,12 +110,18 @@ Status ChunkStateManager::open_tenant(TenantId tenant, std::uint64_t host_bytes)
   std::uint64_t reserved = 0;
   for (const auto& [id, other] : tenants_) reserved += other.reserved;
   const std::uint64_t wanted = host_bytes / sizes_.chunk_bytes;
-  if (wanted > host_.size() - reserved)
+  // doc/state.md, "Admission", proves that this is enough with a disk tier.
+  const std::uint64_t disk =
+      disk_ == nullptr ? 0 : disk_->chunks() - std::min(disk_->chunks(), 2 * disk_->kv_chunks());
+  const std::uint64_t all = host_.size() + disk;
+  const std::uint64_t left = all - std::min(all, reserved);
+  if (wanted > left || wanted > host_.size())
     return error(Code::NO_CAPACITY,
                  "tenant %" PRIu64 " wants %" PRIu64 " bytes of host memory, of %" PRIu64
-                 " there are %" PRIu64 " free; check plexrl_mem in gres.conf against the pool",
-                 tenant.value, host_bytes, host_.size() * sizes_.chunk_bytes,
-                 (host_.size() - reserved) * sizes_.chunk_bytes);
+                 " (%" PRIu64 " for one job) there are %" PRIu64
+                 " free; check plexrl_mem in gres.conf against the pool",
+                 tenant.value, host_bytes, all * sizes_.chunk_bytes,
+                 host_.size() * sizes_.chunk_bytes, left * sizes_.chunk_bytes);
   tenants_[tenant].reserved = wanted;
   return {};
 }
@@ -133,6 +178,11 @@ Status ChunkStateManager::admit(ModelId model, ModelRecord& record) {
   if (!record.tenant) return {};
   const auto tenant = tenants_.find(record.tenant);
   PLEXRL_CHECK(tenant != tenants_.end(), "a model of a tenant that is not open");
+  if (record.park_commits && disk_ != nullptr)
+    return error(Code::NO_CAPACITY,
+                 "model %" PRIu64
+                 ": with a disk tier the job's host memory must hold the committed state twice",
+                 model.value);
   std::uint64_t wanted = 0;
   for (const SegmentSpec& spec : record.segments)
     wanted += chunks_of(spec.bytes) * (spec.committed && !record.park_commits ? 2 : 1);
@@ -155,8 +205,9 @@ Status ChunkStateManager::continue_stored(ModelId model, ModelRecord& record) {
     record.manifest = stored->second;
     for (const auto& entry : record.manifest.entries) {
       const SegmentSpec* spec = record.find(entry.kind);
+      const bool in_host = entry.host.size() == chunks_of(entry.bytes);
       if (spec == nullptr || !spec->committed || spec->bytes != entry.bytes ||
-          entry.host.size() != chunks_of(entry.bytes))
+          (!entry.blob && !in_host))
         why = std::string("manifest: segment ") + kind_name(entry.kind) + " has another size";
     }
     for (const SegmentSpec& spec : record.segments)
@@ -164,7 +215,7 @@ Status ChunkStateManager::continue_stored(ModelId model, ModelRecord& record) {
         why = std::string("manifest: segment ") + kind_name(spec.kind) + " is missing";
   }
   if (!why.empty()) {
-    erase_stored(model, all_chunks(record.manifest));
+    erase_stored(model, all_chunks(record.manifest), all_blobs(record.manifest));
     return error(Code::CORRUPT, "model %" PRIu64 ": %s; load a checkpoint", model.value,
                  why.c_str());
   }
@@ -173,30 +224,48 @@ Status ChunkStateManager::continue_stored(ModelId model, ModelRecord& record) {
   return {};
 }
 
-// A row that cannot be erased keeps its chunks, or the next start would find them owned twice.
-void ChunkStateManager::erase_stored(ModelId model, const Chunks& chunks) {
+// A row that cannot be erased keeps its chunks and blobs, or the next start would find them owned
+// twice.
+void ChunkStateManager::erase_stored(ModelId model, const Chunks& chunks,
+                                     const std::vector<BlobId>& blobs) {
   stored_.erase(model);
   damaged_.erase(model);
   store::Batch batch;
-  batch.erase(kTable, model.value, kSubkey, kSubkey);
+  batch.erase(kManifestTable, model.value, kManifestSubkey, kManifestSubkey);
   store_.write(std::make_shared<const store::Batch>(std::move(batch)),
-               [this, model, chunks](const Status& status) {
-                 if (status.ok()) return host_.give_back(chunks);
+               [this, model, chunks, blobs](const Status& status) {
+                 if (status.ok()) return release(model, chunks, blobs);
                  PLEXRL_LOG(kWarning, "manifest of model %" PRIu64 " stays, with %zu chunks: %s",
                             model.value, chunks.size(), status.to_string().c_str());
                });
+}
+
+// A removed model's places, when nobody copies from or to them any more.
+void ChunkStateManager::release(ModelId model, const Chunks& chunks,
+                                const std::vector<BlobId>& blobs) {
+  const auto free = [this, chunks, blobs] {
+    host_.give_back(chunks);
+    for (const BlobId blob : blobs) remove_blob(blob);
+    wake();
+  };
+  const auto transfer = transfers_.find(model);
+  if (transfer == transfers_.end()) return free();
+  transfer->second.when_over = free;
 }
 
 void ChunkStateManager::remove_model(ModelId model) {
   const auto found = models_.find(model);
   if (found == models_.end()) {
     const auto stored = stored_.find(model);
-    if (stored != stored_.end()) return erase_stored(model, all_chunks(stored->second));
-    if (damaged_.contains(model)) erase_stored(model, {});
+    if (stored != stored_.end())
+      return erase_stored(model, all_chunks(stored->second), all_blobs(stored->second));
+    if (damaged_.contains(model)) erase_stored(model, {}, {});
     return;
   }
   ModelRecord& record = found->second;
+  drop_requests(model);
   Chunks chunks = all_chunks(record.manifest);
+  std::vector<BlobId> blobs = all_blobs(record.manifest);
   if (record.flip) {
     for (const auto& entry : record.copy->entries)
       chunks.insert(chunks.end(), entry.host.begin(), entry.host.end());
@@ -207,7 +276,10 @@ void ChunkStateManager::remove_model(ModelId model) {
   drop_kv(record);
   unmap_all(record);
   chunks.insert(chunks.end(), record.doubtful.begin(), record.doubtful.end());
-  if (!chunks.empty() || record.in_doubt) erase_stored(model, chunks);
+  blobs.insert(blobs.end(), record.doubtful_blobs.begin(), record.doubtful_blobs.end());
+  if (const auto found_transfer = transfers_.find(model); found_transfer != transfers_.end())
+    orphan(found_transfer->second, blobs);
+  if (!chunks.empty() || !blobs.empty() || record.in_doubt) erase_stored(model, chunks, blobs);
   if (record.tenant) tenants_.at(record.tenant).admitted -= record.admitted_chunks;
   models_.erase(found);
 }
@@ -228,6 +300,7 @@ Result<MovePlan> ChunkStateManager::plan_resume(ModelId model) {
   plan.model = model;
   plan.epoch = record.manifest.epoch;
   plan.position = record.manifest.position;
+  PLEXRL_CHECK(disk_ == nullptr || to_fetch(record).empty(), "a resume that was not prepared");
   plan.position.gradients_pending = !record.gradients.empty();
   PLEXRL_TRY(map_all(model, record, plan));
   record.tier = Tier::kResuming;
@@ -269,6 +342,7 @@ void ChunkStateManager::resume_done(ModelId model) {
   ModelRecord& record = at(model);
   PLEXRL_CHECK(record.tier == Tier::kResuming, "a resume ended that was not planned");
   record.tier = Tier::kResident;
+  record.last_used = ++uses_;
   record.now = record.manifest.position;
   record.now.gradients_pending = !record.gradients.empty();
   drop_gradients(record);
@@ -281,6 +355,7 @@ void ChunkStateManager::resume_failed(ModelId model) {
   PLEXRL_CHECK(record.tier == Tier::kResuming, "a resume ended that was not planned");
   unmap_all(record);
   if (record.kv && record.kv->leaving) drop_kv(record);
+  wake();
 }
 
 // ---- kv ----
@@ -317,15 +392,13 @@ void ChunkStateManager::drop_kv(ModelRecord& record) {
 }
 
 void ChunkStateManager::drop_kv_host(ModelRecord& record) {
-  if (!record.kv || record.kv->host.empty()) return;
-  host_.give_back(record.kv->host);
-  tenants_.at(record.tenant).kv -= record.kv->host.size();
-  record.kv->host.clear();
+  if (!record.kv || (record.kv->host.empty() && !record.kv->blob)) return;
+  tenants_.at(record.tenant).kv -= chunks_of(record.kv->bytes);
+  drop_parked(record, SegmentKind::kKv, record.kv->host, record.kv->blob);
 }
 
 void ChunkStateManager::drop_gradients(ModelRecord& record) {
-  host_.give_back(record.gradients);
-  record.gradients.clear();
+  drop_parked(record, SegmentKind::kGradients, record.gradients, record.gradients_blob);
 }
 
 void ChunkStateManager::mark_dirty(ModelId model, const Position& now) {
@@ -372,7 +445,8 @@ Status ChunkStateManager::park_extras(ModelId model, ModelRecord& record) {
   if (status.ok() && record.kv) {
     Tenant& tenant = tenants_.at(record.tenant);
     const std::uint64_t wanted = chunks_of(record.kv->bytes);
-    const std::uint64_t left = tenant.reserved - tenant.admitted - tenant.kv;
+    std::uint64_t left = tenant.reserved - tenant.admitted - tenant.kv;
+    if (disk_ != nullptr) left = std::min(left, disk_->kv_chunks());
     if (wanted > left) {
       status = error(Code::NO_CAPACITY,
                      "KV needs %" PRIu64 " bytes of host memory, the job has %" PRIu64 " left",
@@ -405,7 +479,8 @@ void ChunkStateManager::suspend_done(ModelId model, const Position& position, Fl
 void ChunkStateManager::parked_at_manifest(ModelRecord& record) {
   record.dirty.clear();
   record.now = record.manifest.position;
-  record.now.gradients_pending = !record.gradients.empty();
+  record.now.gradients_pending = record.gradients_parked();
+  wake();
 }
 
 void ChunkStateManager::suspend_failed(ModelId model) {
@@ -416,6 +491,7 @@ void ChunkStateManager::suspend_failed(ModelId model) {
   drop_gradients(record);
   drop_kv_host(record);
   if (record.kv && record.kv->leaving) drop_kv(record);
+  wake();
 }
 
 // ---- commit ----
@@ -454,6 +530,7 @@ void ChunkStateManager::commit_failed(ModelId model) {
   ModelRecord& record = at(model);
   PLEXRL_CHECK(record.copy && !record.flip, "a commit ended that was not planned");
   drop_copy(record, true);
+  wake();
 }
 
 // ---- copies ----
@@ -485,7 +562,10 @@ Status ChunkStateManager::allocate_shadow(ModelId model, ModelRecord& record) {
   for (const SegmentSpec& spec : wanted)
     if (status.ok())
       record.copy->entries.push_back(
-          {spec.kind, spec.bytes, take_host(chunks_of(spec.bytes), status, kind_name(spec.kind))});
+          {spec.kind,
+           spec.bytes,
+           take_host(chunks_of(spec.bytes), status, kind_name(spec.kind)),
+           {}});
   return status.ok() ? status : status.within("model " + std::to_string(model.value));
 }
 
@@ -494,8 +574,8 @@ Status ChunkStateManager::allocate_shadow(ModelId model, ModelRecord& record) {
 Status ChunkStateManager::recycle_copy(ModelId model, ModelRecord& record) {
   for (const auto& entry : record.copy->entries) host_.give_back(entry.host);
   record.copy->entries.clear();
-  PLEXRL_TRY(
-      store_.erase(kTable, model.value, kSubkey).within("model " + std::to_string(model.value)));
+  PLEXRL_TRY(store_.erase(kManifestTable, model.value, kManifestSubkey)
+                 .within("model " + std::to_string(model.value)));
   record.copy->entries = std::move(record.manifest.entries);
   record.manifest = Manifest{model, 0, {}, {}};
   return {};
@@ -512,15 +592,17 @@ void ChunkStateManager::flip(ModelId model, ModelRecord& record, const Position&
   next.position.gradients_pending = false;
   next.entries = record.copy->entries;
   Chunks replaced;
+  std::vector<BlobId> replaced_blobs;
   for (const auto& entry : record.manifest.entries) {
     const bool copied = std::any_of(next.entries.begin(), next.entries.end(),
                                     [&](const auto& other) { return other.kind == entry.kind; });
     if (copied) replaced.insert(replaced.end(), entry.host.begin(), entry.host.end());
+    if (copied && entry.blob) replaced_blobs.push_back(entry.blob);
     if (!copied) next.entries.push_back(entry);
   }
   store::Batch batch;
-  batch.put(kTable, model.value, kSubkey, encode_manifest(next));
-  record.flip = ModelRecord::Flip{std::move(next), std::move(replaced)};
+  batch.put(kManifestTable, model.value, kManifestSubkey, encode_manifest(next));
+  record.flip = ModelRecord::Flip{std::move(next), std::move(replaced), std::move(replaced_blobs)};
   store_.write(std::make_shared<const store::Batch>(std::move(batch)),
                [this, model, done = std::move(flipped)](const Status& status) {
                  done(flip_answered(model, status));
@@ -535,12 +617,14 @@ Status ChunkStateManager::flip_answered(ModelId model, const Status& status) {
   ModelRecord& record = found->second;
   if (status.ok()) {
     host_.give_back(record.flip->replaced);
+    for (const BlobId blob : record.flip->replaced_blobs) remove_blob(blob);
     record.manifest = std::move(record.flip->next);
   } else {
     flip_failed(record);
   }
   record.flip.reset();
   record.copy.reset();
+  wake();
   if (record.tier == Tier::kParked) parked_at_manifest(record);
   return status.within("model " + std::to_string(model.value) + ": commit");
 }
@@ -558,12 +642,15 @@ void ChunkStateManager::flip_failed(ModelRecord& record) {
 // A write that failed may still have reached the disk. Writing the old manifest again settles it.
 Status ChunkStateManager::settle_doubt(ModelId model, ModelRecord& record) {
   if (!record.in_doubt) return {};
-  const Status status = record.manifest.epoch > 0 ? store_.put(kTable, model.value, kSubkey,
-                                                               encode_manifest(record.manifest))
-                                                  : store_.erase(kTable, model.value, kSubkey);
+  const Status status = record.manifest.epoch > 0
+                            ? store_.put(kManifestTable, model.value, kManifestSubkey,
+                                         encode_manifest(record.manifest))
+                            : store_.erase(kManifestTable, model.value, kManifestSubkey);
   if (!status.ok()) return status.within("model " + std::to_string(model.value));
   host_.give_back(record.doubtful);
   record.doubtful.clear();
+  for (const BlobId blob : record.doubtful_blobs) remove_blob(blob);
+  record.doubtful_blobs.clear();
   record.in_doubt = false;
   return {};
 }
@@ -597,6 +684,8 @@ Position ChunkStateManager::engine_lost(ModelId model) {
   unmap_all(record);
   record.dirty.clear();
   record.now = record.manifest.position;
+  drop_requests(model);
+  wake();
   return record.now;
 }
 

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// ChunkStateManager: the StateManager over two chunk allocators and an AsyncStore.
+// ChunkStateManager: the StateManager over two chunk allocators, an AsyncStore and, where there is
+// one, a DiskTier. tier_moves.cc has what goes between host memory and disk.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "state/chunk_allocator.h"
+#include "state/disk_tier.h"
 #include "state/model_record.h"
 #include "state/state_manager.h"
 
@@ -14,7 +17,7 @@ namespace plexrl::state {
 
 class ChunkStateManager final : public StateManager {
  public:
-  ChunkStateManager(const PoolSizes& sizes, store::AsyncStore& store);
+  ChunkStateManager(const PoolSizes& sizes, store::AsyncStore& store, DiskOptions disk);
   // Takes the chunks of all stored manifests, or erases them.
   [[nodiscard]] Status load(bool host_pool_is_new);
 
@@ -24,6 +27,9 @@ class ChunkStateManager final : public StateManager {
                    bool park_commits) override;
   void remove_model(ModelId model) override;
   [[nodiscard]] std::uint64_t device_bytes(ModelId model) const override;
+  void prepare(ModelId model, Need need, Ready ready) override;
+  void set_expected(Expected expected) override { expected_ = std::move(expected); }
+  void prefetch() override;
   Result<MovePlan> plan_resume(ModelId model) override;
   void resume_done(ModelId model) override;
   void resume_failed(ModelId model) override;
@@ -56,7 +62,11 @@ class ChunkStateManager final : public StateManager {
   [[nodiscard]] Status check_segments(const ModelRecord& record) const;
   [[nodiscard]] Status admit(ModelId model, ModelRecord& record);
   [[nodiscard]] Status continue_stored(ModelId model, ModelRecord& record);
-  void erase_stored(ModelId model, const Chunks& chunks);
+  [[nodiscard]] Status load_row(ModelId model, std::string_view row, bool host_pool_is_new);
+  [[nodiscard]] Status adopt_places(const Manifest& manifest);
+  void release(ModelId model, const Chunks& chunks, const std::vector<BlobId>& blobs);
+  void orphan(Transfer& transfer, std::vector<BlobId>& blobs);
+  void erase_stored(ModelId model, const Chunks& chunks, const std::vector<BlobId>& blobs);
 
   [[nodiscard]] Status map_all(ModelId model, ModelRecord& record, MovePlan& plan);
   void unmap_all(ModelRecord& record);
@@ -74,7 +84,45 @@ class ChunkStateManager final : public StateManager {
   void drop_kv(ModelRecord& record);
   void drop_kv_host(ModelRecord& record);
   [[nodiscard]] Status settle_doubt(ModelId model, ModelRecord& record);
+  void drop_parked(const ModelRecord& record, SegmentKind kind, Chunks& host, BlobId& blob);
   [[nodiscard]] Chunks take_host(std::uint64_t count, Status& status, const char* what);
+
+  // Between host memory and disk.
+  struct Request {
+    ModelId model;
+    Need need = Need::kResume;
+    bool prefetch = false;  // nobody waits for it
+    Ready ready;
+    std::set<ModelId> failed;  // could not be spilled
+    Status why;                // the last of them
+  };
+  using Requests = std::deque<Request>;
+  void wake();
+  void pump();
+  [[nodiscard]] bool advance();
+  [[nodiscard]] bool make_room(Requests::iterator request, std::uint64_t wanted);
+  void answer(Requests::iterator request, const Status& status);
+  void drop_requests(ModelId model);
+  [[nodiscard]] std::vector<Piece> to_fetch(const ModelRecord& record) const;
+  [[nodiscard]] std::vector<Piece> to_spill(const ModelRecord& record, std::uint64_t lacking) const;
+  [[nodiscard]] std::uint64_t copy_chunks(const ModelRecord& record, Need need) const;
+  [[nodiscard]] std::vector<ModelId> victims(ModelId spared, bool unexpected_only) const;
+  [[nodiscard]] bool others_move(ModelId model) const;
+  void drop_caches(const std::vector<ModelId>& models, std::uint64_t wanted);
+  void start_fetch(ModelId model, std::vector<Piece> pieces);
+  [[nodiscard]] bool start_spill(ModelId model, std::uint64_t lacking);
+  void copy_next(ModelId model, Transfer& transfer);
+  void piece_over(ModelId model, const Status& status);
+  void fetch_over(ModelId model, const Status& status);
+  void fetched(ModelRecord& record, Piece& piece);
+  void fetch_failed(ModelId model, SegmentKind kind, const Status& status);
+  void lose_state(ModelId model, ModelRecord& record);
+  void spill_copied(ModelId model, const Status& status);
+  void spilled_extra(ModelRecord& record, Piece& piece);
+  void spill_stored(ModelId model, const Status& status);
+  void spill_failed(ModelId model, const Status& status);
+  void end_transfer(ModelId model);
+  void remove_blob(BlobId blob);
 
   PoolSizes sizes_;
   store::AsyncStore& store_;
@@ -84,6 +132,16 @@ class ChunkStateManager final : public StateManager {
   std::map<ModelId, ModelRecord> models_;
   std::map<ModelId, Manifest> stored_;      // read at start, model not added yet
   std::map<ModelId, std::string> damaged_;  // why the stored one cannot be used
+
+  std::unique_ptr<DiskTier> disk_;  // null: there is none
+  Expected expected_;
+  Requests requests_;
+  std::map<ModelId, Transfer> transfers_;
+  std::set<ModelId> not_prefetched_;  // there was no room; until some is free
+  std::uint64_t uses_ = 0;
+  bool pumping_ = false;
+  bool woken_ = false;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for what is posted
 };
 
 }  // namespace plexrl::state

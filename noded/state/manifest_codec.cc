@@ -6,7 +6,8 @@
 namespace plexrl::state {
 namespace {
 
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kWithoutBlobs = 1;  // rows of plexrl 0.1
+constexpr std::uint8_t kVersion = 2;
 constexpr std::size_t kCrcBytes = 4;
 
 // Chunks mostly follow each other, so runs (first, length) keep a manifest of a large model small.
@@ -40,13 +41,15 @@ Chunks decode_chunks(core::ByteReader& in, std::uint32_t host_chunks) {
   return chunks;
 }
 
-Manifest::Entry decode_entry(core::ByteReader& in, std::uint32_t host_chunks) {
+Manifest::Entry decode_entry(core::ByteReader& in, std::uint32_t host_chunks, bool blobs) {
   Manifest::Entry entry;
   const std::uint8_t kind = in.u8();
   if (kind > static_cast<std::uint8_t>(SegmentKind::kBase)) in.fail();
   entry.kind = static_cast<SegmentKind>(kind);
   entry.bytes = in.varint();
+  if (blobs) entry.blob = BlobId{in.varint()};
   entry.host = decode_chunks(in, host_chunks);
+  if (entry.blob && !entry.host.empty()) in.fail();
   return entry;
 }
 
@@ -65,7 +68,8 @@ std::string encode_manifest(const Manifest& manifest) {
   for (const auto& entry : manifest.entries) {
     out.u8(static_cast<std::uint8_t>(entry.kind));
     out.varint(entry.bytes);
-    encode_chunks(out, entry.host);
+    out.varint(entry.blob.value);
+    encode_chunks(out, entry.blob ? Chunks{} : entry.host);
   }
   out.u32(core::crc32(out.bytes()));
   return out.take();
@@ -80,7 +84,8 @@ Result<Manifest> decode_manifest(std::string_view bytes, std::uint32_t host_chun
   if (core::ByteReader(bytes.substr(body.size())).u32() != core::crc32(body))
     return damaged("checksum");
   core::ByteReader in(body);
-  if (in.u8() != kVersion) return damaged("not of this version");
+  const std::uint8_t version = in.u8();
+  if (version != kVersion && version != kWithoutBlobs) return damaged("not of this version");
   Manifest manifest;
   manifest.model = ModelId{in.varint()};
   manifest.epoch = in.varint();
@@ -89,7 +94,7 @@ Result<Manifest> decode_manifest(std::string_view bytes, std::uint32_t host_chun
   manifest.position.applied_seq = in.varint();
   manifest.position.gradients_pending = in.flag();
   for (std::uint64_t left = in.count(); left > 0 && in.ok(); --left)
-    manifest.entries.push_back(decode_entry(in, host_chunks));
+    manifest.entries.push_back(decode_entry(in, host_chunks, version == kVersion));
   if (!in.at_end() || !manifest.model || manifest.epoch == 0) return damaged("contradicts itself");
   return manifest;
 }

@@ -37,6 +37,10 @@ const char* kind_name(SegmentKind kind) {
   return "unknown";
 }
 
+bool ModelRecord::at_rest() const {
+  return (tier == Tier::kParked || tier == Tier::kResident) && !copy && !flip;
+}
+
 const SegmentSpec* ModelRecord::find(SegmentKind kind) const {
   for (const SegmentSpec& spec : segments)
     if (spec.kind == kind) return &spec;

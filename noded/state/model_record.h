@@ -40,16 +40,21 @@ struct ModelRecord {
   struct Flip {
     Manifest next;
     Chunks replaced;  // free when `next` is true
+    std::vector<BlobId> replaced_blobs;
   };
   std::optional<Flip> flip;
 
-  // Gradients are parked beside the manifest, not in it: a crash finds the manifest alone.
+  // Gradients are parked beside the manifest, not in it: a crash finds the manifest alone. In host
+  // chunks or in a blob.
   Chunks gradients;
+  BlobId gradients_blob;
+  [[nodiscard]] bool gradients_parked() const { return !gradients.empty() || gradients_blob; }
 
   struct Kv {
     std::uint64_t bytes = 0;
     Chunks device;
     Chunks host;
+    BlobId blob;           // parked in the disk tier; then not in `host`
     bool leaving = false;  // freed while it moves
   };
   std::optional<Kv> kv;
@@ -58,6 +63,13 @@ struct ModelRecord {
   // if any, until the store has said again what is true.
   bool in_doubt = false;
   Chunks doubtful;
+
+  std::vector<BlobId> doubtful_blobs;  // likewise
+
+  std::uint64_t last_used = 0;  // counts resumes of all models
+  bool unreadable = false;      // a prefetch failed: only who needs it tries again
+  // Nothing of it moves, so its host chunks and its manifest stay as they are.
+  [[nodiscard]] bool at_rest() const;
 
   [[nodiscard]] const SegmentSpec* find(SegmentKind kind) const;
   [[nodiscard]] const Manifest::Entry* committed(SegmentKind kind) const;

@@ -45,7 +45,8 @@ struct Position {
   friend bool operator==(const Position&, const Position&) = default;
 };
 
-// A committed state of a model in the host tier. Replaced as a whole, never changed in place.
+// A committed state of a model in the host or disk tier. Replaced as a whole, never changed in
+// place.
 struct Manifest {
   ModelId model;
   std::uint64_t epoch = 0;  // 0: nothing committed yet, initialise from the base
@@ -53,7 +54,10 @@ struct Manifest {
   struct Entry {
     SegmentKind kind = SegmentKind::kWeights;
     std::uint64_t bytes = 0;
+    // Where it is: in a blob, in host chunks, or both. With a blob the stored row names that alone,
+    // and the host chunks are a copy that may go at any time.
     Chunks host;
+    BlobId blob;
   };
   std::vector<Entry> entries;
 };

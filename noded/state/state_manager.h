@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "state/disk_tier.h"
 #include "state/segment.h"
 
 namespace plexrl::store {
@@ -38,22 +39,33 @@ struct MovePlan {
   Position position;  // resume: what the copied state has
 };
 
+// What a plan needs of host memory.
+enum class Need : std::uint8_t {
+  kResume,   // what is copied in is in host memory
+  kSuspend,  // room for what is copied out
+  kCommit    // the same
+};
+
 class StateManager {
  public:
+  using Ready = std::function<void(const Status&)>;
+  // Models with ops that wait, who will be resident first in front.
+  using Expected = std::function<std::vector<ModelId>()>;
   // Called once: from inside the call when nothing had to be written, else from the loop.
   using Flipped = std::function<void(const Status&)>;
 
   virtual ~StateManager() = default;
 
   // Reserves host memory for `host_bytes` of the tenant's grant, in whole chunks; NO_CAPACITY when
-  // the pool cannot hold it beside all earlier grants, EXISTS when it is open. Not stored: after a
-  // restart the caller opens its tenants again.
+  // the pool (and disk tier) cannot hold it beside all earlier grants, EXISTS when it is open. Not
+  // stored: after a restart the caller opens its tenants again.
   [[nodiscard]] virtual Status open_tenant(TenantId tenant, std::uint64_t host_bytes) = 0;
   // Frees everything of the tenant, manifests included; its models must not be moving.
   virtual void close_tenant(TenantId tenant) = 0;
 
   // Admits a model within its tenant's reservation: committed segments twice (state and shadow;
-  // once with `park_commits`), others once; the rest of the reservation is for parked KV.
+  // once with `park_commits`, which a disk tier forbids), others once; the rest of the reservation
+  // is for parked KV.
   // NO_CAPACITY names the numbers. A base has no tenant and needs no host memory. With
   // `park_commits` plan_commit says NO_CAPACITY and a dirty model that is parked may overwrite its
   // only copy: while that goes on nothing is committed (epoch 0). Continues with the stored
@@ -68,6 +80,18 @@ class StateManager {
   virtual void remove_model(ModelId model) = 0;
   // Whole chunks, without kv.
   [[nodiscard]] virtual std::uint64_t device_bytes(ModelId model) const = 0;
+
+  // Makes host memory ready for the plan, which must be made inside `ready`: fetches from the disk
+  // tier, and spills to it what is needed later. Without a disk tier `ready` is called from inside
+  // the call, with ok; else it may be later. Calls are served in order. Not called after
+  // engine_lost() or remove_model(). Errors, on which nothing was lost unless they say so:
+  // NO_CAPACITY, IO: no room could be made, or a segment could not be read this time; CORRUPT: the
+  // model's only copy is damaged, the text names model, segment, blob and chunk, and it is at epoch
+  // 0 again; LOST: parked gradients or KV are damaged, it is at its manifest.
+  virtual void prepare(ModelId model, Need need, Ready ready) = 0;
+  virtual void set_expected(Expected expected) = 0;
+  // The expectations may have changed: fetches what is needed next, when there is room.
+  virtual void prefetch() = 0;
 
   // All segments get device chunks, or none (NO_CAPACITY); parked gradients and KV come along.
   [[nodiscard]] virtual Result<MovePlan> plan_resume(ModelId model) = 0;
@@ -120,9 +144,11 @@ class StateManager {
 
 // Reads the stored manifests; their chunks are taken from the start, so that nobody gets them
 // before their models are added again. `host_pool_is_new`: the host pool does not hold what the
-// manifests say (no engine gave it back); they are erased. IO, CORRUPT: the store cannot be read.
+// manifests say (no engine gave it back); those that need it are erased. Blobs that none names are
+// removed. IO, CORRUPT: the store cannot be read. INVALID_ARGUMENT: blobs, and no disk tier.
 [[nodiscard]] Result<std::unique_ptr<StateManager>> open_state_manager(const PoolSizes& sizes,
                                                                        store::AsyncStore& store,
-                                                                       bool host_pool_is_new);
+                                                                       bool host_pool_is_new,
+                                                                       DiskOptions disk = {});
 
 }  // namespace plexrl::state

@@ -21,7 +21,6 @@
 
 namespace plexrl::store {
 
-using BlobId = StrongId<struct BlobTag>;
 using TransferId = StrongId<struct TransferTag>;
 
 // The unit of checksums and of I/O.

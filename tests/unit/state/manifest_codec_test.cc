@@ -16,7 +16,9 @@ Manifest example() {
   return {{7},
           12,
           {.step = 3, .version = 9, .applied_seq = 41, .gradients_pending = false},
-          {{SegmentKind::kWeights, 5000, {4, 5, 6, 1, 99}}, {SegmentKind::kAdamM, 10, {0}}}};
+          {{SegmentKind::kWeights, 5000, {4, 5, 6, 1, 99}, {}},
+           {SegmentKind::kAdamM, 10, {0}, {}},
+           {SegmentKind::kAdamV, 77, {}, BlobId{300}}}};
 }
 
 TEST(ManifestCodec, GivesBackWhatWasEncoded) {
@@ -25,10 +27,39 @@ TEST(ManifestCodec, GivesBackWhatWasEncoded) {
   EXPECT_EQ(decoded->model, example().model);
   EXPECT_EQ(decoded->epoch, 12u);
   EXPECT_EQ(decoded->position, example().position);
-  ASSERT_EQ(decoded->entries.size(), 2u);
+  ASSERT_EQ(decoded->entries.size(), 3u);
   EXPECT_EQ(decoded->entries[0].host, (Chunks{4, 5, 6, 1, 99}));
   EXPECT_EQ(decoded->entries[1].kind, SegmentKind::kAdamM);
   EXPECT_EQ(decoded->entries[1].bytes, 10u);
+  EXPECT_EQ(decoded->entries[1].blob, BlobId{});
+  EXPECT_EQ(decoded->entries[2].blob, BlobId{300});
+  EXPECT_TRUE(decoded->entries[2].host.empty());
+}
+
+TEST(ManifestCodec, ABlobIsNamedAloneAsItsCopyInHostMemoryMayGo) {
+  Manifest manifest = example();
+  manifest.entries[0].blob = BlobId{5};
+  const auto decoded = decode_manifest(encode_manifest(manifest), kChunks);
+  ASSERT_TRUE(decoded.has_value());
+  EXPECT_EQ(decoded->entries[0].blob, BlobId{5});
+  EXPECT_TRUE(decoded->entries[0].host.empty());
+}
+
+// As plexrl 0.1 wrote it: model 7, epoch 12, one segment of chunks 4 and 5.
+TEST(ManifestCodec, RowsWithoutBlobsAreRead) {
+  core::ByteWriter row;
+  row.u8(1);
+  for (const std::uint64_t value : {7, 12, 3, 9, 41}) row.varint(value);
+  row.flag(false);
+  row.varint(1);
+  row.u8(static_cast<std::uint8_t>(SegmentKind::kWeights));
+  for (const std::uint64_t value : {5000, 1, 4, 2}) row.varint(value);
+  row.u32(core::crc32(row.bytes()));
+  const auto decoded = decode_manifest(row.bytes(), kChunks);
+  ASSERT_TRUE(decoded.has_value()) << decoded.error().to_string();
+  ASSERT_EQ(decoded->entries.size(), 1u);
+  EXPECT_EQ(decoded->entries[0].host, (Chunks{4, 5}));
+  EXPECT_FALSE(decoded->entries[0].blob);
 }
 
 TEST(ManifestCodec, RunsKeepALargeManifestSmall) {
