@@ -27,6 +27,7 @@
 #include "engine/stray_engines.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
+#include "store/blob_store.h"
 #include "store/writer_thread.h"
 #include "wire/unix_socket.h"
 
@@ -240,6 +241,12 @@ Status Daemon::open_runtime() {
       [this](TimePoint when) { tick_.arm(when); },
       [this](const std::set<EngineId>& known) {
         engine::end_stray_engines(options_.run_dir + "/engines", known);
+      },
+      [this](std::function<void()> work) { loop_->post(std::move(work)); },
+      [this](const std::string& directory) {
+        return store::open_file_blob_store({directory, true}, [this](std::function<void()> done) {
+          loop_->post(std::move(done));
+        });
       }};
   PLEXRL_ASSIGN(node_, runtime::NodeRuntime::create(site_, std::move(options), std::move(seams)));
   return {};

@@ -11,6 +11,7 @@ namespace {
 struct StatusOptions {
   ServiceTarget target;
   bool json = false;
+  bool state = false;
 };
 
 std::string line(const char* name, const std::string& value) {
@@ -19,8 +20,22 @@ std::string line(const char* name, const std::string& value) {
   return label + (value.empty() ? "-" : value) + "\n";
 }
 
+// Only administrators are told what others have where.
+Status print_state(const nlohmann::json& document, bool json) {
+  const auto& memory = member(document, "memory");
+  if (memory.empty())
+    return error(Code::PERMISSION,
+                 "--state shows every job's models: only root and administrators may use it");
+  if (json)
+    print_json(memory);
+  else
+    print_text(render_state(memory));
+  return {};
+}
+
 Status run_status(const StatusOptions& options) {
   PLEXRL_ASSIGN(const auto document, ask(options.target, wire::QueryKind::Status));
+  if (options.state) return print_state(document, options.json);
   if (options.json)
     print_json(document);
   else
@@ -57,10 +72,41 @@ std::string render_status(const nlohmann::json& document) {
   return text + "\n" + table.to_text();
 }
 
+std::string render_state(const nlohmann::json& memory) {
+  Table table({"MODEL", "TENANT", "TIER", "EPOCH", "SEGMENT", "BYTES", "IN", "DIRTY", "MOVING"});
+  for (const auto& model : items(memory, "models")) {
+    const auto& transfer = member(model, "transfer");
+    std::string moving = model.value("pinned", false) ? "device" : "";
+    if (!transfer.empty()) moving = cell(transfer, "direction");
+    for (const auto& segment : items(model, "segments")) {
+      std::string tiers;
+      for (const auto& tier : items(segment, "tiers"))
+        tiers += (tiers.empty() ? "" : ",") + tier.get<std::string>();
+      table.add({cell(model, "model"), cell(model, "tenant"), cell(model, "tier"),
+                 cell(model, "epoch"), cell(segment, "kind"), cell_bytes(segment, "bytes"), tiers,
+                 cell(segment, "dirty"), moving});
+    }
+  }
+  const auto chunks = [&](const char* name, const char* key) {
+    return cell(member(memory, name), key);
+  };
+  const auto& disk = member(memory, "disk");
+  std::string text =
+      line("chunk", cell_bytes(memory, "chunk_bytes")) +
+      line("device",
+           chunks("device", "free_chunks") + " chunks free of " + chunks("device", "chunks")) +
+      line("host", chunks("host", "free_chunks") + " chunks free of " + chunks("host", "chunks"));
+  if (!disk.empty())
+    text += line("disk", cell(disk, "used_chunks") + " chunks used of " + cell(disk, "chunks") +
+                             ", " + cell(disk, "method"));
+  return text + "\n" + table.to_text();
+}
+
 void add_status(CLI::App& app, Run& chosen) {
   auto* command = app.add_subcommand("status", "show the service of this node");
   auto options = std::make_shared<StatusOptions>();
   add_service_options(*command, options->target);
+  command->add_flag("--state", options->state, "where each model's state is, tier by tier");
   add_json_option(*command, options->json);
   on_chosen(*command, chosen, options, run_status);
 }

@@ -11,6 +11,8 @@ namespace plexrl::cli {
 
 // The daemon's document of that name (doc/service.md) as text.
 [[nodiscard]] std::string render_status(const nlohmann::json& document);
+// Its member "memory".
+[[nodiscard]] std::string render_state(const nlohmann::json& memory);
 
 void add_status(CLI::App& app, Run& chosen);
 

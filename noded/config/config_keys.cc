@@ -31,7 +31,15 @@ const Key<PoolEntry> kPool[] = {
     {"max_share", &PoolEntry::max_share, Form::kNumber, false, 1, 100, nullptr,
      "Largest share of one job, in percent."},
     {"host_memory_mib", &PoolEntry::host_memory_mib, Form::kNumber, true, 1, kMaxMib, nullptr,
-     "Host memory of each node that holds jobs' state, in MiB; the count of gres/plexrl_mem."},
+     "Host memory of each node that holds jobs' state, in MiB. With the disk tier it makes the "
+     "count "
+     "of gres/plexrl_mem; one job gets at most this."},
+    {"disk_tier_dir", &PoolEntry::disk_tier_dir, Form::kPath, false, 0, 0, nullptr,
+     "Directory of the disk tier, where state goes for which host memory does not suffice. It "
+     "belongs "
+     "to the daemon's user, mode 0700, on a local disk. Without it there is no disk tier."},
+    {"disk_tier_mib", &PoolEntry::disk_tier_mib, Form::kNumber, false, 0, kMaxMib, nullptr,
+     "Room in disk_tier_dir, in MiB. It must really be there."},
     {"kv_host_mib", &PoolEntry::kv_host_mib, Form::kNumber, false, 0, kMaxMib, nullptr,
      "Part of each job's host memory that holds the KV cache of preempted rollouts, in MiB."},
     {"device_memory_mib", &PoolEntry::device_memory_mib, Form::kNumber, true, 1, kMaxMib, nullptr,

@@ -35,14 +35,22 @@ struct PoolEntry {
   std::vector<std::string> train_modes;  // subset of lora, full, none
   std::uint32_t default_share = 50;      // percent of device-group time
   std::uint32_t max_share = 100;
-  std::uint64_t host_memory_mib = 0;    // host tier per node = gres/plexrl_mem
-  std::uint64_t kv_host_mib = 64;       // of each grant: KV cache of preempted rollouts
+  std::uint64_t host_memory_mib = 0;  // host tier per node = gres/plexrl_mem
+  std::uint64_t kv_host_mib = 64;     // of each grant: KV cache of preempted rollouts
+  std::string disk_tier_dir;          // empty: no disk tier
+  std::uint64_t disk_tier_mib = 0;
   std::uint64_t device_memory_mib = 0;  // cpu backend: device tier; cuda: cap
   std::uint64_t activation_memory_mib = 0;
   std::string device = "cpu";
   std::uint32_t max_lora_rank = 64;
   std::string policy = "round-robin";
   std::uint64_t quantum_ms = 500;
+
+  // What grants may total, one of them at most host_memory_mib: the count of gres/plexrl_mem. Of
+  // the disk tier, room for two KV caches is kept free to move things (doc/state.md, "Admission").
+  [[nodiscard]] std::uint64_t grantable_mib() const {
+    return host_memory_mib + (disk_tier_dir.empty() ? 0 : disk_tier_mib - 2 * kv_host_mib);
+  }
 };
 
 struct DaemonEntry {

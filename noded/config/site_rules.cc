@@ -67,6 +67,14 @@ class Rules {
       errors_->add(
           lines.of("kv_host_mib"),
           "pool '" + pool.name + "': kv_host_mib leaves nothing of host_memory_mib for models");
+    if (pool.disk_tier_dir.empty() && pool.disk_tier_mib > 0)
+      errors_->add(lines.of("disk_tier_mib"),
+                   "pool '" + pool.name + "': disk_tier_mib without disk_tier_dir");
+    if (!pool.disk_tier_dir.empty() && pool.disk_tier_mib <= 2 * pool.kv_host_mib)
+      errors_->add(lines.of("disk_tier_dir"),
+                   "pool '" + pool.name +
+                       "': disk_tier_mib must be larger than twice kv_host_mib, the room that is "
+                       "kept to move things");
   }
 
   const SiteConfig& config_;

@@ -54,7 +54,7 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 std::string gres_counts(const PoolEntry& pool) {
-  return "plexrl:100,plexrl_mem:" + std::to_string(pool.host_memory_mib);
+  return "plexrl:100,plexrl_mem:" + std::to_string(pool.grantable_mib());
 }
 
 std::string global_lines(const SlurmTextOptions& options) {
@@ -100,23 +100,24 @@ std::string node_lines(const PoolEntry& pool, const Machine& machine, const Rese
 std::string gres_lines(const PoolEntry& pool) {
   const std::string node = "NodeName=" + joined(pool.nodes) + " ";
   return node + "Name=plexrl Count=100 Flags=CountOnly\n" + node +
-         "Name=plexrl_mem Count=" + std::to_string(pool.host_memory_mib) + " Flags=CountOnly\n";
+         "Name=plexrl_mem Count=" + std::to_string(pool.grantable_mib()) + " Flags=CountOnly\n";
 }
 
 // What the shipped unit does not know: another user, folders that it would find read-only.
-std::string service_lines(const DaemonEntry& daemon) {
+std::string service_lines(const DaemonEntry& daemon, const PoolEntry& pool) {
   const DaemonEntry shipped;
   std::string text;
   if (daemon.user != shipped.user) text += "User=" + daemon.user + "\nGroup=\n";
   if (daemon.run_dir != shipped.run_dir) text += "ReadWritePaths=" + daemon.run_dir + "\n";
   if (daemon.state_dir != shipped.state_dir) text += "ReadWritePaths=" + daemon.state_dir + "\n";
+  if (!pool.disk_tier_dir.empty()) text += "ReadWritePaths=" + pool.disk_tier_dir + "\n";
   return text;
 }
 
 std::string unit_lines(const DaemonEntry& daemon, const PoolEntry& pool, const Reserved& reserved) {
   return "# nodes of pool '" + pool.name +
          "'\n[Service]\nAllowedCPUs=" + number_list(reserved.os_cpus) +
-         "\nMemoryMax=" + std::to_string(reserved.memory_mib) + "M\n" + service_lines(daemon);
+         "\nMemoryMax=" + std::to_string(reserved.memory_mib) + "M\n" + service_lines(daemon, pool);
 }
 
 std::string socket_path(const DaemonEntry& daemon) { return daemon.run_dir + "/plexrld.sock"; }

@@ -411,6 +411,24 @@ void DeviceScheduler::erase_if_gone(ModelId id) {
   if (base) erase_if_gone(base);
 }
 
+std::vector<ModelId> DeviceScheduler::waiting_models() const {
+  // Enough ops to find that many models, unless somebody has queued a lot.
+  constexpr std::size_t kMaxOps = 1024;
+  std::vector<ModelId> models;
+  const auto add = [&models](const Op& op) {
+    if (std::find(models.begin(), models.end(), op.model) == models.end())
+      models.push_back(op.model);
+  };
+  if (const Op* const target = ops_.find(target_); target != nullptr && target->queued)
+    add(*target);
+  std::size_t seen = 0;
+  for (const auto& [id, op] : ops_.all()) {
+    if (models.size() == kMaxExpected || ++seen > kMaxOps) break;
+    if (op.queued && !op.too_large) add(op);
+  }
+  return models;
+}
+
 WaitReason DeviceScheduler::why(OpId id) const {
   using Kind = WaitReason::Kind;
   const Op* op = ops_.find(id);

@@ -27,6 +27,7 @@ class DeviceScheduler final : public Scheduler {
   [[nodiscard]] Actions step(const Event& event, TimePoint now) override;
   [[nodiscard]] Status admissible(std::uint64_t device_bytes, ModelId base) const override;
   [[nodiscard]] WaitReason why(OpId op) const override;
+  [[nodiscard]] std::vector<ModelId> waiting_models() const override;
   [[nodiscard]] std::string snapshot() const override;
   [[nodiscard]] Status load(std::string_view snapshot);  // into a new object
 

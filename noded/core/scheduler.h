@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "core/types.h"
@@ -43,6 +44,10 @@ class Scheduler {
   // Ask before an op arrives: one that is too large is never started and why() says kMemory.
   [[nodiscard]] virtual Status admissible(std::uint64_t device_bytes, ModelId base) const = 0;
   [[nodiscard]] virtual WaitReason why(OpId op) const = 0;
+  // Models with ops that wait, at most kMaxExpected, each once: the next one first, then by the age
+  // of their oldest op. What to have in host memory.
+  static constexpr std::size_t kMaxExpected = 16;
+  [[nodiscard]] virtual std::vector<ModelId> waiting_models() const = 0;
   // Deterministic snapshot for the journal; `restore` of it continues identically.
   [[nodiscard]] virtual std::string snapshot() const = 0;
 };

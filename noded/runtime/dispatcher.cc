@@ -39,6 +39,7 @@ void Dispatcher::post(core::Event event) {
     carry_out(actions);
   }
   stepping_ = false;
+  parts_.state.prefetch();
   if (wakeup_.ns != 0) parts_.wake(wakeup_);
 }
 
@@ -302,11 +303,19 @@ void Dispatcher::restart_generate(ModelId model) {
   }
 }
 
-void Dispatcher::rolled_back(ModelId model) {
+void Dispatcher::rolled_back(ModelId model) { back_at_manifest(model, {}); }
+
+void Dispatcher::damaged(ModelId model, const Status& why) {
+  PLEXRL_LOG(kError, "%s", why.to_string().c_str());
+  resume_failures_.erase(model);
+  back_at_manifest(model, why);
+}
+
+void Dispatcher::back_at_manifest(ModelId model, const Status& why) {
   Model* const row = parts_.models.find(model);
-  if (row == nullptr) return;  // removed meanwhile
+  if (row == nullptr || row->removing) return;
   if (const auto* manifest = parts_.state.manifest(model)) row->position = manifest->position;
-  parts_.listener.model_rolled_back(model);
+  parts_.listener.model_rolled_back(model, why);
 }
 
 // Also when the engine died meanwhile: its memory is free either way.

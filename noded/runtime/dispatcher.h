@@ -29,7 +29,8 @@ class DispatchListener {
   // It could not be made resident several times in a row.
   virtual void model_unusable(ModelId model, const Status& why) = 0;
   // Its state is that of its manifest again; nothing of it runs.
-  virtual void model_rolled_back(ModelId model) = 0;
+  // `why`, when it is not ok: its parked state is damaged.
+  virtual void model_rolled_back(ModelId model, const Status& why) = 0;
   virtual void model_gone(ModelId model) = 0;  // after remove_model
 };
 
@@ -100,6 +101,7 @@ class Dispatcher final : public MoveListener {
   void parked(ModelId model) override;
   void park_failed(ModelId model, const Status& why) override;
   void rolled_back(ModelId model) override;
+  void damaged(ModelId model, const Status& why) override;
   void forgotten(ModelId model) override;
   void committed(ModelId model, const state::Position& position, Duration stall) override;
   void commit_ended(ModelId model, const Status& why) override;
@@ -116,6 +118,7 @@ class Dispatcher final : public MoveListener {
   void end_op(Op& op, Result<wire::EngineOpDoneT> result);
   void drop_in_engine(const Op& op);
   void restart_generate(ModelId model);
+  void back_at_manifest(ModelId model, const Status& why);
   void removed(ModelId model);
   void escalate(TimePoint now);
 

@@ -288,7 +288,13 @@ Status ModelService::restore() {
     if (parts_.tenants.find(model.tenant) == nullptr)
       return error(Code::CORRUPT, "model %llu in the store has no tenant",
                    static_cast<unsigned long long>(id.value));
-    PLEXRL_TRY(add_known(model).within("model " + std::to_string(id.value)));
+    Status added = add_known(model);
+    if (added.code() == Code::CORRUPT) {
+      // Erased by now: it begins anew, and recovery tells the client what it lost.
+      PLEXRL_LOG(kError, "%s", added.text().c_str());
+      added = add_known(model);
+    }
+    PLEXRL_TRY(added.within("model " + std::to_string(id.value)));
     PLEXRL_TRY(parts_.recovery.restore(model));
     parts_.dispatcher.model_added(model, parts_.tenants.find(model.tenant)->grant.share_percent);
   }

@@ -25,6 +25,11 @@ Status unexpected(const char* what) {
   return error(Code::INTERNAL, "the engine answered %s with something else", what);
 }
 
+// Of what was to be resumed: see StateManager::prepare.
+bool state_lost(const Status& why) {
+  return why.code() == Code::CORRUPT || why.code() == Code::LOST;
+}
+
 unsigned long long number(ModelId model) { return model.value; }
 
 }  // namespace
@@ -44,9 +49,19 @@ void Mover::resume(ModelId model) {
     resume_after_store_.insert(model);
     return;
   }
-  auto plan = state_.plan_resume(model);
-  if (!plan) return listener_.resume_failed(model, plan.error());
   moving_.insert(model);
+  state_.prepare(model, state::Need::kResume,
+                 [this, model](const Status& ready) { start_resume(model, ready); });
+}
+
+void Mover::start_resume(ModelId model, const Status& ready) {
+  auto plan = ready.ok() ? state_.plan_resume(model) : Result<state::MovePlan>(ready);
+  if (!plan) {
+    moving_.erase(model);
+    listener_.resume_failed(model, plan.error());
+    if (state_lost(plan.error())) listener_.damaged(model, plan.error());
+    return;
+  }
   wire::EngineResumeT request;
   request.model = models_.wire_id(model);
   request.mode = wire::TrainMode::None;
@@ -85,9 +100,17 @@ void Mover::park(ModelId model) {
     park_after_commit_.insert(model);
     return;
   }
-  auto plan = state_.plan_suspend(model);
-  if (!plan) return listener_.park_failed(model, plan.error());
   moving_.insert(model);
+  state_.prepare(model, state::Need::kSuspend,
+                 [this, model](const Status& ready) { start_suspend(model, ready); });
+}
+
+void Mover::start_suspend(ModelId model, const Status& ready) {
+  auto plan = ready.ok() ? state_.plan_suspend(model) : Result<state::MovePlan>(ready);
+  if (!plan) {
+    moving_.erase(model);
+    return listener_.park_failed(model, plan.error());
+  }
   wire::EngineSuspendT request;
   request.model = models_.wire_id(model);
   set_segments(request, *plan);
@@ -160,8 +183,26 @@ Status Mover::commit(ModelId model) {
     return error(Code::BUSY, "a move or commit is under way");
   const Model* const row = models_.find(model);
   PLEXRL_CHECK(row != nullptr, "bases are never committed");
-  PLEXRL_ASSIGN(const auto plan, state_.plan_commit(model));
   committing_[model] = row->position;
+  // Without a disk tier, and where there is room, the answer is known before the call ends.
+  struct Answer {
+    bool late = false;
+    std::optional<Status> status;
+  };
+  const auto answer = std::make_shared<Answer>();
+  state_.prepare(model, state::Need::kCommit, [this, model, answer](const Status& ready) {
+    answer->status = ready.ok() ? start_commit(model) : ready;
+    if (answer->status->ok() || !answer->late) return;
+    commit_over(model);
+    listener_.commit_ended(model, *answer->status);
+  });
+  answer->late = true;
+  if (answer->status && !answer->status->ok()) committing_.erase(model);
+  return answer->status.value_or(Status());
+}
+
+Status Mover::start_commit(ModelId model) {
+  PLEXRL_ASSIGN(const auto plan, state_.plan_commit(model));
   wire::EngineCommitT request;
   request.model = models_.wire_id(model);
   request.epoch = plan.epoch;

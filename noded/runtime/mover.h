@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mover: carries the StateManager's plans out on the engines: resume, suspend, forget, commit. One
 // move or commit of a model is under way at a time; a suspend that comes during a commit waits for
-// it. A model is parked as soon as it is off the device; a resume waits until its manifest is on
-// disk. Loop thread only; listener calls come from the loop, except that a plan which cannot be
-// made is reported from inside the call.
+// it. A move may first wait for host memory: for
+// segments that come from the disk tier or go to it. A model is parked as soon as it is off the
+// device; a resume waits until its manifest is on disk. Loop thread only; listener calls come from
+// the loop, except that a plan which cannot be made is reported from inside the call.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/clock.h"
@@ -25,6 +27,9 @@ class MoveListener {
   virtual void park_failed(ModelId model, const Status& why) = 0;
   // It is parked at an older manifest, because the new one could not be stored.
   virtual void rolled_back(ModelId model) = 0;
+  // After resume_failed: what was parked of it is damaged. It is at its manifest, which is that of
+  // a new model when `why` is CORRUPT.
+  virtual void damaged(ModelId model, const Status& why) = 0;
   // The engine and the state manager hold nothing of it any more.
   virtual void forgotten(ModelId model) = 0;
   // The manifest holds everything up to position.applied_seq. Also after a suspend that flipped it.
@@ -69,6 +74,9 @@ class Mover {
   void discard(ModelId model, std::function<void()> done);
 
  private:
+  void start_resume(ModelId model, const Status& ready);
+  void start_suspend(ModelId model, const Status& ready);
+  [[nodiscard]] Status start_commit(ModelId model);
   void suspend_done(ModelId model, const Result<engine::Reply>& reply);
   void resume_done(ModelId model, const Result<engine::Reply>& reply);
   void commit_done(ModelId model, const Result<engine::Reply>& reply);

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "store/memfd_memory.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -98,7 +99,8 @@ NodeRuntime::Live::Live(NodeRuntime& node, std::unique_ptr<state::StateManager> 
   service.connect(dispatcher, *state);
   service.set_replay_handler(
       [this](ModelId model, const Status& status) { recovery.replayed(model, status); });
-  service.set_rollback_handler([this](ModelId model) { recovery.recover(model); });
+  service.set_rollback_handler(
+      [this](ModelId model, const Status& why) { recovery.recover(model, why); });
   service.set_gone_handler([this](ModelId model) {
     model_service.gone(model);
     tenant_service.model_gone();
@@ -230,10 +232,31 @@ Result<bool> NodeRuntime::settle_pools() {
   return true;
 }
 
+Result<state::DiskOptions> NodeRuntime::open_disk() {
+  state::DiskOptions disk;
+  blobs_.reset();
+  if (pool_.disk_tier_dir.empty()) return disk;
+  PLEXRL_ASSIGN(blobs_, seams_.open_blobs(pool_.disk_tier_dir));
+  PLEXRL_LOG(kInfo, "disk tier: %llu MiB in '%s', %s",
+             static_cast<unsigned long long>(pool_.disk_tier_mib), pool_.disk_tier_dir.c_str(),
+             blobs_->method().c_str());
+  disk.blobs = blobs_.get();
+  disk.memory = [this](const state::Chunks& chunks) {
+    return std::make_shared<store::MemfdMemory>(pools_.host.get(), sizes_.chunk_bytes, chunks);
+  };
+  disk.post = seams_.post;
+  disk.chunks = static_cast<std::uint32_t>((pool_.disk_tier_mib << 20) / sizes_.chunk_bytes);
+  disk.kv_chunks = static_cast<std::uint32_t>((pool_.kv_host_mib << 20) / sizes_.chunk_bytes);
+  return disk;
+}
+
 Status NodeRuntime::try_settle() {
   PLEXRL_ASSIGN(const bool fresh, settle_pools());
-  PLEXRL_ASSIGN(auto manager, state::open_state_manager(sizes_, seams_.store, fresh));
+  PLEXRL_ASSIGN(auto disk, open_disk());
+  PLEXRL_ASSIGN(auto manager,
+                state::open_state_manager(sizes_, seams_.store, fresh, std::move(disk)));
   PLEXRL_ASSIGN(auto scheduler, core::Scheduler::create(scheduling_of(pool_, sizes_)));
+  manager->set_expected([core = scheduler.get()] { return core->waiting_models(); });
   begin_journal(*scheduler);
   auto live = std::make_unique<Live>(*this, std::move(manager), std::move(scheduler));
   PLEXRL_TRY(live->tenant_service.restore(rebooted_));
@@ -344,17 +367,18 @@ Status NodeRuntime::reload(const config::SiteConfig& fresh) {
   if (pool == nullptr || pool->name != pool_.name)
     return error(Code::INVALID_ARGUMENT,
                  "the node's pool cannot change while plexrld runs; restart it");
-  const bool fixed = same(sizes_of(fresh, *pool), sizes_) && pool->policy == pool_.policy &&
-                     pool->quantum_ms == pool_.quantum_ms && pool->device == pool_.device &&
-                     pool->activation_memory_mib == pool_.activation_memory_mib &&
-                     fresh.daemon.run_dir == config_.daemon.run_dir &&
-                     fresh.daemon.state_dir == config_.daemon.state_dir &&
-                     fresh.cluster == config_.cluster;
+  const bool fixed =
+      same(sizes_of(fresh, *pool), sizes_) && pool->policy == pool_.policy &&
+      pool->quantum_ms == pool_.quantum_ms && pool->device == pool_.device &&
+      pool->disk_tier_dir == pool_.disk_tier_dir && pool->disk_tier_mib == pool_.disk_tier_mib &&
+      pool->kv_host_mib == pool_.kv_host_mib &&
+      pool->activation_memory_mib == pool_.activation_memory_mib &&
+      fresh.daemon.run_dir == config_.daemon.run_dir &&
+      fresh.daemon.state_dir == config_.daemon.state_dir && fresh.cluster == config_.cluster;
   if (!fixed)
-    return error(
-        Code::INVALID_ARGUMENT,
-        "memory sizes, chunk_kib, device, policy, quantum, folders and cluster cannot change while "
-        "plexrld runs; restart it");
+    return error(Code::INVALID_ARGUMENT,
+                 "memory sizes, disk tier, chunk_kib, device, policy, quantum, folders and cluster "
+                 "cannot change while plexrld runs; restart it");
   pool_ = *pool;
   config_ = fresh;
   return {};

@@ -39,6 +39,10 @@ struct NodeSeams {
   std::function<void(TimePoint)> alarm;  // call tick() then
   // Ends engines of an earlier plexrld that are none of these; may be empty.
   std::function<void(const std::set<EngineId>&)> end_stray_engines{};
+  // Later, on this thread; for the disk tier.
+  std::function<void(std::function<void()>)> post{};
+  std::function<Result<std::unique_ptr<store::BlobStore>>(const std::string& directory)>
+      open_blobs{};
 };
 
 class NodeRuntime final : public EngineWatcher {
@@ -104,6 +108,7 @@ class NodeRuntime final : public EngineWatcher {
   void start_engines(bool survivors);
   void settle();
   [[nodiscard]] Status try_settle();
+  [[nodiscard]] Result<state::DiskOptions> open_disk();
   [[nodiscard]] Result<bool> settle_pools();
   void wake(TimePoint when);
   [[nodiscard]] TimePoint retry_store(TimePoint now);
@@ -140,6 +145,7 @@ class NodeRuntime final : public EngineWatcher {
   std::unique_ptr<OpTable> ops_;
   EngineSupervisor engines_;
   Pools pools_;
+  std::unique_ptr<store::BlobStore> blobs_;  // copies from and to the host pool
   std::set<EngineId> started_engines_;
   std::set<EngineId> survivors_;  // were asked before the pools were settled
   std::unique_ptr<Live> live_;

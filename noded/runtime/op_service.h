@@ -63,7 +63,7 @@ class OpService final : public DispatchListener {
   void set_replay_handler(std::function<void(ModelId, const Status&)> handler) {
     replayed_ = std::move(handler);
   }
-  void set_rollback_handler(std::function<void(ModelId)> handler) {
+  void set_rollback_handler(std::function<void(ModelId, const Status&)> handler) {
     rollback_ = std::move(handler);
   }
   void set_gone_handler(std::function<void(ModelId)> handler) { gone_ = std::move(handler); }
@@ -73,7 +73,7 @@ class OpService final : public DispatchListener {
   void model_committed(ModelId model, const state::Position& position, Duration stall) override;
   void commit_ended(ModelId model, const Status& why) override;
   void model_unusable(ModelId model, const Status& why) override;
-  void model_rolled_back(ModelId model) override { rollback_(model); }
+  void model_rolled_back(ModelId model, const Status& why) override { rollback_(model, why); }
   void model_gone(ModelId model) override;
 
  private:
@@ -93,7 +93,7 @@ class OpService final : public DispatchListener {
   Dispatcher* dispatcher_ = nullptr;
   state::StateManager* state_ = nullptr;
   std::function<void(ModelId, const Status&)> replayed_;
-  std::function<void(ModelId)> rollback_;
+  std::function<void(ModelId, const Status&)> rollback_;
   std::function<void(ModelId)> gone_;
   std::set<ModelId> commit_wanted_;
 };

@@ -116,11 +116,11 @@ void Recovery::gather(ModelId model) {
   for (const Op* const op : training) flow.push(op->id, gate_of(*op));
 }
 
-void Recovery::recover(ModelId id) {
+void Recovery::recover(ModelId id, const Status& damage) {
   Model& model = *parts_.models.find(id);
   gather(id);
   auto replays = plan_replay(model);
-  if (!replays) return lose(model, replays.error());
+  if (!replays) return lose(model, damage.ok() ? replays.error() : damage);
   for (const Op& op : *replays) {
     const auto deaths = replay_deaths_.find({id, op.seq});
     if (deaths != replay_deaths_.end() && deaths->second >= kMaxDeaths)
@@ -203,12 +203,13 @@ void Recovery::replayed(ModelId id, const Status& status) {
 // What the client is told: what is gone, why, and where it can go on.
 Status Recovery::loss_of(const Model& model, const Status& why) const {
   const state::Manifest* const manifest = parts_.state.manifest(model.id);
+  const Code code = why.code() == Code::CORRUPT ? Code::CORRUPT : Code::LOST;
   if (manifest == nullptr || manifest->position.applied_seq == 0)
-    return error(Code::LOST,
+    return error(code,
                  "the state of model '%s' is gone: %s; it starts from its base again: load a "
                  "checkpoint",
                  model.name.c_str(), why.text().c_str());
-  return error(Code::LOST,
+  return error(code,
                "the state of model '%s' after step %llu is gone: %s; it goes on from there: load a "
                "checkpoint or repeat those steps",
                model.name.c_str(), number(manifest->position.step), why.text().c_str());

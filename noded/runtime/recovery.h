@@ -32,7 +32,8 @@ class Recovery {
   // plexrld starts: the model's stream and its accepted, unfinished ops as the log has them.
   [[nodiscard]] Status restore(Model& model);
   // From model.position on. Feeds the replays, then (at once without any) what waits.
-  void recover(ModelId model);
+  // `damage`, when it is not ok: why it is at that manifest; told when ops cannot be replayed.
+  void recover(ModelId model, const Status& damage = {});
   void engine_lost(EngineId engine);
   // The last replay of the model ended, or one failed.
   void replayed(ModelId model, const Status& status);

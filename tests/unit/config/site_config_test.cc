@@ -157,6 +157,10 @@ TEST(SiteConfig, ChecksRulesBetweenKeys) {
       {"max_share: 100", "max_share: 25", "default_share is larger than max_share"},
       {"activation_memory_mib: 512", "activation_memory_mib: 2048", "leaves nothing"},
       {"host_memory_mib: 1024", "host_memory_mib: 64", "kv_host_mib leaves nothing"},
+      {"host_memory_mib: 1024", "host_memory_mib: 1024\n    disk_tier_mib: 500",
+       "disk_tier_mib without disk_tier_dir"},
+      {"host_memory_mib: 1024", "host_memory_mib: 1024\n    disk_tier_dir: /scratch",
+       "larger than twice kv_host_mib"},
       {"engine_threads: 2", "chunk_kib: 100", "daemon.chunk_kib: not a multiple of 64"},
       {"activation_memory_mib: 512", "activation_memory_mib: 512\n    device: cuda", "'cuda'"},
   };

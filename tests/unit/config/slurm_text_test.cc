@@ -47,6 +47,18 @@ TEST(SlurmText, WithholdsTheSameCoresInSlurmsAndTheKernelsNumbers) {
   EXPECT_THAT(text(), HasSubstr("AllowedCPUs=5-7,13-15\nMemoryMax=14096M\n"));
 }
 
+// 8000 of host memory and 20000 of disk, less twice the KV cache of a job.
+TEST(SlurmText, TheDiskTierCountsAndItsFolderIsWritable) {
+  SiteConfig config = site();
+  config.pools[0].disk_tier_dir = "/scratch/plexrl";
+  config.pools[0].disk_tier_mib = 20000;
+  const auto result = slurm_text(config, machine(), kOptions);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_THAT(*result, HasSubstr("Gres=plexrl:100,plexrl_mem:27872\n"));
+  EXPECT_THAT(*result, HasSubstr("Name=plexrl_mem Count=27872 Flags=CountOnly\n"));
+  EXPECT_THAT(*result, HasSubstr("MemoryMax=14096M\nReadWritePaths=/scratch/plexrl\n"));
+}
+
 TEST(SlurmText, DescribesNodesAndPartition) {
   EXPECT_THAT(text(),
               HasSubstr("NodeName=node[1-4],big1 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 "

@@ -14,6 +14,7 @@
 #include "engine/fake_engine.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
+#include "store/memory_blob_store.h"
 #include "store/write_queue.h"
 
 namespace plexrl::runtime {
@@ -83,25 +84,36 @@ class NodeFixture : public ::testing::Test {
   }
 
   void start() {
+    const Status status = start_status();
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  Status start_status() {
     NodeOptions options{"n1", dir_, dir_, boot_};
     writes_ = std::make_unique<store::WriteQueue>(
         *store_, [this](std::function<void()> callback) { loop_->post(std::move(callback)); },
         [this] { loop_->post([this] { write_group(); }); });
-    NodeSeams seams{system_clock(),
-                    *writes_,
-                    [this](engine::EngineSpec spec, engine::EngineListener& listener) {
-                      return make_engine(std::move(spec), listener);
-                    },
-                    make_pools,
-                    [this](const engine::EngineSpec& spec) { return engines_.count(spec.id) != 0; },
-                    [this] { return "token" + std::to_string(++tokens_); },
-                    [this](TimePoint when) { timer_.arm(when); }};
+    NodeSeams seams{
+        system_clock(),
+        *writes_,
+        [this](engine::EngineSpec spec, engine::EngineListener& listener) {
+          return make_engine(std::move(spec), listener);
+        },
+        make_pools,
+        [this](const engine::EngineSpec& spec) { return engines_.count(spec.id) != 0; },
+        [this] { return "token" + std::to_string(++tokens_); },
+        [this](TimePoint when) { timer_.arm(when); },
+        {},
+        [this](std::function<void()> work) { loop_->post(std::move(work)); },
+        [this](const std::string&) {
+          return Result<std::unique_ptr<store::BlobStore>>(store::make_memory_blob_store(
+              blob_disk_, [this](std::function<void()> done) { loop_->post(std::move(done)); }));
+        }};
     timer_ = loop_->make_timer([this] { node_->tick(); }).value();
     node_ = NodeRuntime::create(config_, options, std::move(seams)).value();
     std::optional<Status> ready;
-    ASSERT_TRUE(node_->start([&](const Status& status) { ready = status; }).ok());
-    ASSERT_TRUE(turn_until([&] { return ready.has_value(); }));
-    ASSERT_TRUE(ready->ok()) << ready->to_string();
+    PLEXRL_TRY(node_->start([&](const Status& status) { ready = status; }));
+    if (!turn_until([&] { return ready.has_value(); })) return error(Code::TIMEOUT, "start");
+    return *ready;
   }
   // What was written reaches the store at the loop's next turn, unless the disk is held.
   void write_group() {
@@ -313,6 +325,7 @@ class NodeFixture : public ::testing::Test {
   std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
   std::unique_ptr<store::WriteQueue> writes_;
   bool disk_held_ = false;
+  std::shared_ptr<store::MemoryDisk> blob_disk_ = std::make_shared<store::MemoryDisk>();
   loop::Timer timer_;
   std::map<EngineId, std::unique_ptr<KeptEngine>> engines_;
   std::unique_ptr<NodeRuntime> node_;
