@@ -223,6 +223,9 @@ void Dispatcher::engine_up(EngineId engine) { post(core::EngineUp{engine}); }
 
 Status Dispatcher::adopted(ModelId model, const wire::ModelHeldT& held) {
   PLEXRL_TRY(mover_.adopt(model, held));
+  // The row in the store may be older, see ModelTable::save_later().
+  if (Model* const row = parts_.models.find(model))
+    row->latest_version = std::max(row->latest_version, held.version);
   post(core::ModelResumed{model});
   return {};
 }

@@ -169,7 +169,7 @@ Result<ModelId> ModelService::admit(EngineId engine, const Wanted& wanted, Model
                                           parts_.models.engine(engine)->base_model);
   if (!status.ok()) {
     parts_.state.remove_model(id);
-    PLEXRL_TRY(parts_.models.remove(id));
+    parts_.models.remove(id);
     return status;
   }
   parts_.flows.emplace(id, ModelFlow(core::OpStream()));
@@ -248,8 +248,7 @@ void ModelService::release_engine(EngineId engine) {
   if (row == nullptr || row->mode != wire::TrainMode::Full) return;
   if (!parts_.models.of_engine(engine).empty() || wanted_.count(engine) != 0) return;
   parts_.engines.stop(engine);
-  if (const Status status = parts_.models.remove_engine(engine); !status.ok())
-    PLEXRL_LOG(kError, "%s", status.to_string().c_str());
+  parts_.models.remove_engine(engine);
 }
 
 // ---- remove and restore ----
@@ -276,18 +275,30 @@ void ModelService::gone(ModelId id) {
   parts_.state.remove_model(id);
   parts_.flows.erase(id);
   parts_.log.forget(id);
-  if (const Status status = parts_.models.remove(id); !status.ok())
-    PLEXRL_LOG(kError, "%s", status.to_string().c_str());
+  parts_.models.remove(id);
   release_engine(engine);
 }
 
+// What a full disk kept from being erased when a job or a model went.
+void ModelService::remove_left_over() {
+  std::vector<ModelId> left;
+  for (const auto& [id, model] : parts_.models.all())
+    if (parts_.tenants.find(model.tenant) == nullptr) left.push_back(id);
+  for (const ModelId id : left) {
+    PLEXRL_LOG(kWarning, "model %llu: of a job that is gone: removed",
+               static_cast<unsigned long long>(id.value));
+    gone(id);
+  }
+  std::vector<EngineId> engines;
+  for (const auto& [id, row] : parts_.models.engines()) engines.push_back(id);
+  for (const EngineId id : engines) release_engine(id);
+}
+
 Status ModelService::restore() {
+  remove_left_over();
   for (auto& [id, row] : parts_.models.engines())
     if (row.base_model && !row.base_segments.empty()) PLEXRL_TRY(add_base(row));
   for (auto& [id, model] : parts_.models.all()) {
-    if (parts_.tenants.find(model.tenant) == nullptr)
-      return error(Code::CORRUPT, "model %llu in the store has no tenant",
-                   static_cast<unsigned long long>(id.value));
     Status added = add_known(model);
     if (added.code() == Code::CORRUPT) {
       // Erased by now: it begins anew, and recovery tells the client what it lost.

@@ -72,6 +72,7 @@ class ModelService {
   [[nodiscard]] Status add_base(EngineRow& row);
   [[nodiscard]] Status add_known(const Model& model);
   void release_engine(EngineId engine);
+  void remove_left_over();
   void fail_wanted(EngineId engine, const Status& why);
 
   Parts parts_;

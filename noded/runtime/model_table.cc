@@ -175,9 +175,21 @@ Result<ModelId> ModelTable::next_model_id() {
   return ModelId{++last_model_};
 }
 
-Status ModelTable::remove_engine(EngineId id) {
+void ModelTable::remove_engine(EngineId id) {
   engines_.erase(id);
-  return store_.erase(kEngines, id.value, 0);
+  erase_later(kEngines, id.value);
+}
+
+void ModelTable::erase_later(std::string_view table, std::uint64_t key) {
+  store::Batch batch;
+  batch.erase(table, key, 0, 0);
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
+               [table, key](const Status& status) {
+                 if (!status.ok())
+                   PLEXRL_LOG(kError, "row %llu of %.*s stays until the next start: %s",
+                              static_cast<unsigned long long>(key), static_cast<int>(table.size()),
+                              table.data(), status.to_string().c_str());
+               });
 }
 
 EngineRow* ModelTable::engine(EngineId id) {
@@ -208,9 +220,9 @@ void ModelTable::save_later(const Model& model) {
                });
 }
 
-Status ModelTable::remove(ModelId id) {
+void ModelTable::remove(ModelId id) {
   models_.erase(id);
-  return store_.erase(kModels, id.value, 0);
+  erase_later(kModels, id.value);
 }
 
 Model* ModelTable::find(ModelId id) {

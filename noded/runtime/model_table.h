@@ -70,7 +70,8 @@ class ModelTable {
   [[nodiscard]] EngineRow* engine_of_base(const std::string& base);
   [[nodiscard]] Status save(const EngineRow& row);
   [[nodiscard]] Result<EngineId> add_engine(const std::string& base, wire::TrainMode mode);
-  [[nodiscard]] Status remove_engine(EngineId id);
+  // Not waited for, as remove().
+  void remove_engine(EngineId id);
   [[nodiscard]] EngineRow* engine(EngineId id);
   [[nodiscard]] std::map<EngineId, EngineRow>& engines() { return engines_; }
 
@@ -79,7 +80,9 @@ class ModelTable {
   [[nodiscard]] Status save(const Model& model);
   // Not waited for; a failure is logged. For what a restart finds out again.
   void save_later(const Model& model);
-  [[nodiscard]] Status remove(ModelId id);
+  // Not waited for: by the order of the store its row goes behind all that was its own. A row that
+  // stays is found by the next start.
+  void remove(ModelId id);
   [[nodiscard]] Model* find(ModelId id);
   [[nodiscard]] Model* find(TenantId tenant, const std::string& name);
   [[nodiscard]] std::vector<Model*> of_tenant(TenantId tenant);
@@ -95,6 +98,7 @@ class ModelTable {
 
  private:
   [[nodiscard]] Result<ModelId> next_model_id();
+  void erase_later(std::string_view table, std::uint64_t key);
   store::AsyncStore& store_;
   std::map<EngineId, EngineRow> engines_;
   std::map<ModelId, Model> models_;

@@ -28,6 +28,7 @@ unsigned long long number(std::uint64_t value) { return value; }
 Status Recovery::restore(Model& model) {
   if (const state::Manifest* manifest = parts_.state.manifest(model.id))
     model.position = manifest->position;
+  model.latest_version = std::max(model.latest_version, model.position.version);
   const auto logged = parts_.log.logged(model.id);
   const auto unfinished = std::find_if(logged.begin(), logged.end(), [&](std::uint64_t seq) {
     return !parts_.log.has_result(model.id, seq);

@@ -200,6 +200,41 @@ TEST_F(NodeSlowFullDisk, AnOpThatRanAndThatTheDiskRefusedIsRunOnceAfterAKill) {
   goes_on_from_seven();
 }
 
+TEST_F(NodeSlowFullDisk, AVersionThatWasToldIsKnownAfterARestart) {
+  begin();
+  disk_->fault = [] { return store::FaultyStore::Fault::kBefore; };
+  const auto told = submit(job_, id_, 7, publish());
+  ASSERT_TRUE(ops_are_over());
+  settle();
+  disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
+  ASSERT_TRUE(wait(told).status.ok());
+  EXPECT_TRUE(run(job_, id_, 0, generate(7)).status.ok());
+  settle();
+  restart();
+  const OpOutcome sampled = run(job_, id_, 0, generate(7));
+  EXPECT_TRUE(sampled.status.ok()) << sampled.status.to_string();
+}
+
+// The row of a model whose job is gone must not keep plexrld from starting.
+TEST_F(NodeSlowFullDisk, AJobThatIsDroppedOnAFullDiskLeavesNothing) {
+  begin();
+  ASSERT_TRUE(node_->tenant_service().close(1).ok());
+  settle();
+  disk_->fault = [] { return store::FaultyStore::Fault::kBefore; };
+  ASSERT_TRUE(node_->tenant_service().evict(1).ok());
+  ASSERT_TRUE(turn_until([&] { return node_->models().all().empty() && writes_->idle(); }));
+  disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
+  ASSERT_TRUE(node_->tenant_service().evict(1).ok());
+  settle();
+  restart();
+  ASSERT_TRUE(turn_until([&] { return writes_->idle(); }));
+  for (const char* table : {"tenants", "models", "manifests", "ops", "results"}) {
+    int rows = 0;
+    ASSERT_TRUE(below_->scan(table, [&](auto, auto, auto) { ++rows; }).ok());
+    EXPECT_EQ(rows, 0) << table;
+  }
+}
+
 // The park's manifest fails: the model goes back and its ops are run again.
 TEST_F(NodeSlowFullDisk, AParkThatTheDiskRefusesIsMadeGood) {
   fake_options_.segment_bytes = 160 << 10;
