@@ -60,9 +60,13 @@ Status OpLog::load() {
         index.ops[seq] = {value.size(), op && leads_to_commit(*op)};
         index.op_bytes += value.size();
       }));
-  return store_.scan(kResults, [this](std::uint64_t key, std::uint64_t seq, std::string_view) {
-    models_[ModelId{key}].results.insert(seq);
-  });
+  return store_.scan(kResults,
+                     [this](std::uint64_t key, std::uint64_t seq, std::string_view value) {
+                       Index& index = models_[ModelId{key}];
+                       index.results.insert(seq);
+                       const auto message = decode(std::string(value));
+                       if (message && message->body.AsFailure() == nullptr) index.last_good = seq;
+                     });
 }
 
 Status OpLog::room(ModelId model, core::OpKind kind) const {
@@ -136,26 +140,29 @@ void OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcom
   const auto bytes = wire::encode(message);
   Index& index = models_[model];
   index.results.insert(seq);
+  if (outcome.status.ok()) index.last_good = std::max(index.last_good, seq);
   store::Batch batch;
   batch.put(kResults, model.value, seq, text_of(bytes));
   trim_results(model, index, batch);
   add_row(model, std::move(batch), std::move(kept));
 }
 
-// Older ones than the newest kKeptResults, except those of logged ops: a replay has to know which
-// of them had failed.
+// Older ones than the newest kKeptResults, except last_good and those of logged ops: a replay has
+// to know which of them had failed.
 void OpLog::trim_results(ModelId model, Index& index, store::Batch& batch) {
   const std::uint64_t newest = *index.results.rbegin();
   if (newest < index.trim_at) return;
   index.trim_at = newest + kKeptResults;
   const auto end = index.results.upper_bound(newest - kKeptResults);
+  const auto stays = [&](std::uint64_t seq) {
+    return seq == index.last_good || index.ops.count(seq) != 0;
+  };
   for (auto first = index.results.begin(); first != end;) {
-    if (index.ops.count(*first) != 0) {
+    if (stays(*first)) {
       ++first;
       continue;
     }
-    const auto next =
-        std::find_if(first, end, [&](std::uint64_t seq) { return index.ops.count(seq) != 0; });
+    const auto next = std::find_if(first, end, stays);
     batch.erase(kResults, model.value, *first, *std::prev(next));
     first = index.results.erase(first, next);
   }
@@ -206,9 +213,13 @@ void OpLog::refused(Index& index, const Status& why) {
 void OpLog::taken(ModelId model, Index& index) {
   index.refused = false;
   for (Row& row : index.rows) offer(model, row);
+  trouble_may_be_over();
+}
+
+void OpLog::trouble_may_be_over() {
   const bool others = std::any_of(models_.begin(), models_.end(),
                                   [](const auto& entry) { return entry.second.refused; });
-  if (others) return;
+  if (others || trouble_.empty()) return;
   trouble_.clear();
   PLEXRL_LOG(kInfo, "training ops and results are stored again");
 }
@@ -275,6 +286,7 @@ void OpLog::forget(ModelId model) {
     if (!status.ok()) PLEXRL_LOG(kError, "forget a model's log: %s", status.to_string().c_str());
   });
   if (gone.empty()) return;
+  trouble_may_be_over();
   for (const Row& row : gone.mapped().rows)
     if (row.kept) row.kept();
 }

@@ -80,6 +80,9 @@ class OpLog {
     std::map<std::uint64_t, Logged> ops;
     std::uint64_t op_bytes = 0;
     std::set<std::uint64_t> results;
+    // The newest one of an op that ended well. It is kept however old: were the manifest gone, it
+    // would be the only trace of a state that is lost.
+    std::uint64_t last_good = 0;
     std::uint64_t trim_at = 2 * kKeptResults;  // results are erased many at a time
     std::deque<Row> rows;                      // in order
     bool refused = false;                      // the store did not take the first one
@@ -91,6 +94,7 @@ class OpLog {
   void answered(ModelId model, std::uint64_t ticket, const Status& status);
   void refused(Index& index, const Status& why);
   void taken(ModelId model, Index& index);
+  void trouble_may_be_over();
   void trim_results(ModelId model, Index& index, store::Batch& batch);
   [[nodiscard]] Result<std::string> bytes_of(std::string_view table, ModelId model,
                                              std::uint64_t seq) const;

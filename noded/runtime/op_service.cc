@@ -23,9 +23,7 @@ ModelFlow::Gate gate_of(const Op& op) {
   return op.kind == core::OpKind::kLoad ? ModelFlow::Gate::kLoad : ModelFlow::Gate::kNone;
 }
 
-Status take_lost(Model& model) {
-  if (!model.lost) return {};
-  model.lost = false;
+Status loss_of(const Model& model) {
   return error(
       Code::LOST,
       "model '%s': its state was in host memory that is gone (all engines ended while plexrld "
@@ -51,14 +49,15 @@ void OpService::submit(SubmitRequest request) {
   auto size = check_op(request.submit, *model, static_cast<bool>(request.fd));
   if (size) size->kv_bytes = whole_chunks(size->kv_bytes, parts_.chunk_bytes);
   Status refusal = size ? check_capacity(*model, *size) : size.error();
-  if (const Status lost = take_lost(*model); !lost.ok()) {
-    refusal = lost;
-    parts_.models.save_later(*model);
-  }
   // A training number is used up by a refusal too, so it goes through the stream.
   const bool numbered = request.submit.seq > 0 && model->mode != wire::TrainMode::None;
   if (numbered)
     return submit_training(std::move(request), *model, refusal, size.value_or(OpSize{}));
+  if (model->lost) {
+    const ModelId id = model->id;
+    request.handler(failure(loss_of(*model)));
+    return loss_told(id);
+  }
   if (refusal.ok()) refusal = check_version(*model, named_version(request.submit.args));
   if (!refusal.ok()) return request.handler(failure(refusal));
   submit_sampling(std::move(request), *model, *size);
@@ -120,6 +119,10 @@ void OpService::submit_training(SubmitRequest request, Model& model, Status refu
     Status room = parts_.ops.room_for(request.tenant);
     if (room.ok())
       room = parts_.log.room(model.id, static_cast<core::OpKind>(request.submit.args.type));
+    // What comes before may empty the log by the time of its turn.
+    if (!room.ok() && seq > flow.stream.next_seq())
+      room = error(Code::BUSY, "training op %llu comes before its turn, and the log is full",
+                   number(seq));
     if (room.scope() == Scope::kRetry) return request.handler(failure(room));
     if (!room.ok()) refusal = room.within("model '" + model.name + "'");
   }
@@ -152,10 +155,25 @@ void OpService::submit_training(SubmitRequest request, Model& model, Status refu
 
 void OpService::accept(Op& op) {
   op.state = OpState::kHeld;
-  if (!op.refusal.ok()) return end_training(op, failure(op.refusal), 0);
+  const ModelId model = op.model;
+  const bool lost = parts_.models.find(model)->lost;
+  if (lost) op.refusal = loss_of(*parts_.models.find(model));
+  if (!op.refusal.ok()) {
+    end_training(op, failure(op.refusal), 0);
+    if (lost) loss_told(model);
+    return;
+  }
   // It may run before the log has it on disk: its result is told after both.
   parts_.log.append(op);
   parts_.flows.at(op.model).push(op.id, gate_of(op));
+}
+
+// Written behind the result that tells it: a kill in between tells it again.
+void OpService::loss_told(ModelId id) {
+  Model* const model = parts_.models.find(id);
+  if (model == nullptr) return;
+  model->lost = false;
+  parts_.models.save_later(*model);
 }
 
 void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSize& size) {

@@ -84,6 +84,7 @@ class OpService final : public DispatchListener {
   [[nodiscard]] Status check_capacity(const Model& model, const OpSize& size) const;
   [[nodiscard]] Op& add_op(SubmitRequest request, const OpSize& size);
   void accept(Op& op);
+  void loss_told(ModelId model);
   void replay_ended(Op& op, const Result<wire::EngineOpDoneT>& result);
   void applied(Op& op, const wire::EngineOpDoneT& done);
   void want_commit(ModelId model);

@@ -276,6 +276,39 @@ TEST_F(NodeFaults, WhenTheHostTierIsGoneEachModelSaysSoOnceAndGoesOnFromItsBase)
   EXPECT_EQ(step.reply.value.AsOptimStepResult()->step, 1U);
 }
 
+TEST_F(NodeFaults, ALossIsNotTakenByAnOpThatDoesNotTellIt) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  settle();
+  lose_engines();
+  start();
+  ASSERT_TRUE(create(job));
+  ASSERT_TRUE(turn_until([&] { return node_->models().find(ModelId{id})->lost; }));
+  EXPECT_TRUE(run(job, id, 6, optim()).status.ok()) << "an old number has its old result";
+  (void)submit(job, id, 8, train(3));  // comes before its turn
+  EXPECT_EQ(run(job, id, 7, train(3)).status.code(), Code::LOST);
+  EXPECT_TRUE(run(job, id, 9, optim()).status.ok());
+}
+
+TEST_F(NodeFaults, ALossIsToldWhenRefusedOpsAreAllThatIsRemembered) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 1);
+  settle();
+  std::uint64_t seq = 3;
+  while (seq < 3 * OpLog::kKeptResults)
+    ASSERT_EQ(run(job, id, ++seq, optim(-1)).status.code(), Code::INVALID_ARGUMENT);
+  settle();
+  lose_engines();
+  start();
+  ASSERT_TRUE(create(job));
+  settle();
+  EXPECT_EQ(run(job, id, ++seq, train(3)).status.code(), Code::LOST);
+}
+
 // A first failure to connect stands for an answer after the pools were settled.
 TEST_F(NodeFaults, AnEngineThatComesBackWithOldPoolsIsEndedAndItsModelIsLost) {
   start();

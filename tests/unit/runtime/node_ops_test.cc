@@ -223,6 +223,8 @@ TEST_F(NodeOps, ForwardBackwardsWithoutAStepAreRefusedForGoodAndTheStepGoesOn) {
   const std::uint64_t id = model(job);
   std::uint64_t seq = 0;
   while (seq < OpLog::kMaxLoggedOps) ASSERT_TRUE(run(job, id, ++seq, train(1)).status.ok());
+  const OpOutcome early = run(job, id, seq + 3, train(1));
+  EXPECT_EQ(early.status.code(), Code::BUSY) << "behind the step there will be room";
   const OpOutcome refused = run(job, id, ++seq, train(1));
   EXPECT_EQ(refused.status.code(), Code::NO_CAPACITY) << refused.status.to_string();
   EXPECT_EQ(run(job, id, seq, train(1)).status, refused.status) << "the number is used up";

@@ -125,6 +125,17 @@ TEST_F(OpLogTest, AForgottenModelKeepsNobodyWaiting) {
   EXPECT_EQ(again.last_known(model_), 0U);
 }
 
+TEST_F(OpLogTest, AForgottenModelTakesItsTroubleAlong) {
+  disk_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  log_.append(optim(1));
+  store_.run();
+  ASSERT_FALSE(log_.trouble().empty());
+  disk_.fault = [] { return store::FaultyStore::Fault::kNone; };
+  log_.forget(model_);
+  store_.run();
+  EXPECT_EQ(log_.trouble(), "");
+}
+
 TEST_F(OpLogTest, IsBusyWhileTheDiskIsFarBehind) {
   store::Batch large;
   large.put("t", 1, 1, std::string(store::WriteQueue::kCrowdedBytes, 'x'));
