@@ -90,4 +90,11 @@ std::string_view ByteReader::text() {
   return value;
 }
 
+Duration decode_duration(ByteReader& in) {
+  constexpr std::uint64_t kLongest = std::uint64_t{1} << 60;
+  const std::uint64_t ns = in.varint();
+  if (ns > kLongest) in.fail();
+  return Duration{in.ok() ? static_cast<std::int64_t>(ns) : 0};
+}
+
 }  // namespace plexrl::core

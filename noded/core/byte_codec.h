@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
+
 namespace plexrl::core {
 
 // CRC-32 (IEEE 802.3, reflected, 0xEDB88320). Finds damage; no protection against forgery.
@@ -46,5 +48,8 @@ class ByteReader {
   std::string_view left_;
   bool failed_ = false;
 };
+
+// A varint of 0 .. 2^60 ns (36 years); more is damage, and sums with times cannot overflow.
+[[nodiscard]] Duration decode_duration(ByteReader& in);
 
 }  // namespace plexrl::core

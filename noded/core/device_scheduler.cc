@@ -13,8 +13,8 @@ namespace {
 // stream of empty ops from holding its turn for ever.
 constexpr Duration kMinimumCharge{100'000};
 
-bool preemptible(OpKind kind) { return kind == OpKind::kGenerate; }
-bool repeatable(OpKind kind) { return kind == OpKind::kGenerate || kind == OpKind::kLogprobs; }
+bool preemptible(OpKind kind) { return kind == OpKind::kGenerate || kind == OpKind::kLease; }
+bool repeatable(OpKind kind) { return preemptible(kind) || kind == OpKind::kLogprobs; }
 
 }  // namespace
 
@@ -97,6 +97,8 @@ void DeviceScheduler::on(const OpArrived& event) {
   op.kind = event.kind;
   op.device_bytes = event.device_bytes;
   op.work_tokens = event.work_tokens;
+  op.slice = event.slice;
+  op.limit = event.limit;
   const std::uint64_t room = models_.capacity() - std::min(models_.capacity(), entry->device_bytes);
   op.too_large = event.device_bytes > room ||
                  !admissible(entry->device_bytes + event.device_bytes, entry->base).ok();
@@ -203,6 +205,7 @@ void DeviceScheduler::decide() {
     if (readiness != Readiness::kReady) break;
     start_target();
   }
+  end_at_limit();
   set_wakeup();
 }
 
@@ -283,7 +286,7 @@ void DeviceScheduler::start_target() {
   models_.set_in_use(op.model, true);
   models_.forget_failures(op.model);
   policy_->started(model.tenant);
-  running_ = Running{target_, op.model, model.tenant, model.share_percent, now_, false};
+  running_ = Running{target_, op.model, model.tenant, model.share_percent, now_, now_, false};
   committed_ = {};
   out_.list.emplace_back(StartOp{target_});
 }
@@ -295,11 +298,35 @@ void DeviceScheduler::maybe_yield(Readiness readiness) {
   const Op& next = *ops_.find(target_);
   if (!preemptible(op.kind)) return;
   const TenantId waiter = models_.at(next.model).tenant;
-  if (waiter == running_->tenant && class_of(next.kind) >= class_of(op.kind)) return;
-  const auto left = policy_->turn_left(running_->tenant, running_->share_percent, waiter);
+  const bool own = waiter == running_->tenant && op.kind != OpKind::kLease;
+  if (own && class_of(next.kind) >= class_of(op.kind)) return;
+  const auto left = run_left(op, waiter);
   if (!left) return;
   if (left->ns > 0) {
     yield_at_ = now_ + *left;
+    return;
+  }
+  running_->yield_asked = true;
+  out_.list.emplace_back(YieldOp{running_->op});
+}
+
+// A lease keeps its slice whatever the policy says: giving the device up costs it a copy of all of
+// its memory. And it is asked under every policy, as it would never end.
+std::optional<Duration> DeviceScheduler::run_left(const Op& op, TenantId waiter) const {
+  const auto turn = policy_->turn_left(running_->tenant, running_->share_percent, waiter);
+  if (op.kind != OpKind::kLease) return turn;
+  if (op.slice.ns == 0) return std::nullopt;
+  const Duration slice = running_->started + op.slice - now_;
+  return std::max({slice, turn.value_or(Duration{}), Duration{}});
+}
+
+void DeviceScheduler::end_at_limit() {
+  if (!running_ || running_->yield_asked) return;
+  const Op& op = *ops_.find(running_->op);
+  if (op.limit.ns == 0) return;
+  const TimePoint end = running_->started + op.limit;
+  if (now_ < end) {
+    yield_at_ = yield_at_.ns == 0 ? end : std::min(yield_at_, end);
     return;
   }
   running_->yield_asked = true;

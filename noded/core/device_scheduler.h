@@ -39,6 +39,7 @@ class DeviceScheduler final : public Scheduler {
     TenantId tenant;
     std::uint32_t share_percent = 100;
     TimePoint charged_until;
+    TimePoint started;
     bool yield_asked = false;
   };
   struct Engine {
@@ -70,6 +71,8 @@ class DeviceScheduler final : public Scheduler {
   [[nodiscard]] Readiness bring_in();
   void start_target();
   void maybe_yield(Readiness readiness);
+  [[nodiscard]] std::optional<Duration> run_left(const Op& op, TenantId waiter) const;
+  void end_at_limit();
   void set_wakeup();
 
   // Bookkeeping.

@@ -21,6 +21,8 @@ void fields(Coder& coder, OpArrived& event) {
   coder.kind(event.kind);
   coder.number(event.device_bytes);
   coder.number(event.work_tokens);
+  coder.duration(event.slice);
+  coder.duration(event.limit);
 }
 template <class Coder>
 void fields(Coder& coder, MoveFailed& event) {
@@ -47,6 +49,7 @@ struct Encoder {
     out.varint(value.value);
   }
   void number(std::uint64_t value) { out.varint(value); }
+  void duration(Duration value) { out.varint(static_cast<std::uint64_t>(value.ns)); }
   void flag(bool value) { out.flag(value); }
   void kind(OpKind value) { out.u8(static_cast<std::uint8_t>(value)); }
 };
@@ -63,10 +66,11 @@ struct Decoder {
     value = static_cast<Number>(read);
     if (value != read) in.fail();
   }
+  void duration(Duration& value) { value = decode_duration(in); }
   void flag(bool& value) { value = in.flag(); }
   void kind(OpKind& value) {
     const std::uint8_t read = in.u8();
-    if (read == 0 || read > static_cast<std::uint8_t>(OpKind::kLoad)) in.fail();
+    if (read == 0 || read > static_cast<std::uint8_t>(OpKind::kLease)) in.fail();
     value = static_cast<OpKind>(read);
   }
 };

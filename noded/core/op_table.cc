@@ -8,7 +8,7 @@
 namespace plexrl::core {
 
 OpClass class_of(OpKind kind) {
-  if (kind == OpKind::kGenerate) return OpClass::kRollout;
+  if (kind == OpKind::kGenerate || kind == OpKind::kLease) return OpClass::kRollout;
   if (kind == OpKind::kLogprobs) return OpClass::kLogprobs;
   return OpClass::kTrain;
 }
@@ -77,6 +77,8 @@ void OpTable::take(OpId id) {
 void OpTable::put_back(OpId id) {
   Op& op = ops_.at(id);
   op.queued = true;
+  // A lease never ends by itself: at its old place it would be the oldest op for ever.
+  if (op.kind == OpKind::kLease) op.order = ++last_order_;
   insert(models_.at(op.model), op.model, class_of(op.kind), op.order, id);
 }
 
@@ -190,6 +192,8 @@ void OpTable::encode(ByteWriter& out) const {
     out.u8(static_cast<std::uint8_t>(op.kind));
     out.varint(op.device_bytes);
     out.varint(op.work_tokens);
+    out.varint(static_cast<std::uint64_t>(op.slice.ns));
+    out.varint(static_cast<std::uint64_t>(op.limit.ns));
     out.varint(op.order);
     for (const bool value : {op.queued, op.started, op.cancelled, op.too_large}) out.flag(value);
   }
@@ -212,11 +216,13 @@ void OpTable::decode(ByteReader& in) {
     op.kind = static_cast<OpKind>(kind);
     op.device_bytes = in.varint();
     op.work_tokens = in.varint();
+    op.slice = decode_duration(in);
+    op.limit = decode_duration(in);
     op.order = in.varint();
     for (bool* value : {&op.queued, &op.started, &op.cancelled, &op.too_large}) *value = in.flag();
     const auto model = models_.find(op.model);
     const bool known = model != models_.end();
-    if (!in.ok() || kind == 0 || kind > static_cast<std::uint8_t>(OpKind::kLoad) || !id ||
+    if (!in.ok() || kind == 0 || kind > static_cast<std::uint8_t>(OpKind::kLease) || !id ||
         op.order == 0 || op.order > last_order_ || !orders.insert(op.order).second ||
         (!known && op.queued) || !ops_.emplace(id, op).second)
       return in.fail();

@@ -25,6 +25,8 @@ struct Op {
   OpKind kind = OpKind::kNone;
   std::uint64_t device_bytes = 0;
   std::uint64_t work_tokens = 0;
+  Duration slice{};  // of a lease
+  Duration limit{};
   std::uint64_t order = 0;  // of arrival
   bool queued = true;       // false: it runs
   bool started = false;     // holds its device_bytes
@@ -48,7 +50,7 @@ class OpTable {
 
   void add(OpId id, Op op);  // gives it its place in the order
   void take(OpId id);        // it runs now
-  void put_back(OpId id);    // it ran and goes on later, at its old place
+  void put_back(OpId id);    // it ran and goes on later: at its old place, a lease at the end
   void erase(OpId id);
   // The engine is gone: nothing of the model is started any more.
   void forget_started(ModelId model);

@@ -8,7 +8,7 @@
 namespace plexrl::core {
 namespace {
 
-constexpr std::string_view kMagic = "PXS1";
+constexpr std::string_view kMagic = "PXS2";
 constexpr std::size_t kCrcBytes = 4;
 
 Status damaged(const char* what) {
@@ -65,6 +65,7 @@ void DeviceScheduler::encode_body(ByteWriter& out) const {
   if (!running_) return;
   out.varint(running_->op.value);
   out.varint(static_cast<std::uint64_t>(running_->charged_until.ns));
+  out.varint(static_cast<std::uint64_t>(running_->started.ns));
   out.flag(running_->yield_asked);
 }
 
@@ -103,10 +104,13 @@ void DeviceScheduler::decode_running(ByteReader& in) {
     Running running;
     running.op = OpId{in.varint()};
     running.charged_until.ns = static_cast<std::int64_t>(in.varint());
+    running.started.ns = static_cast<std::int64_t>(in.varint());
     running.yield_asked = in.flag();
     const Op* op = ops_.find(running.op);
     const ModelEntry* model = op != nullptr ? models_.find(op->model) : nullptr;
-    if (model == nullptr || op->queued || running.charged_until > now_) return in.fail();
+    if (model == nullptr || op->queued || running.charged_until > now_ || running.started.ns < 0 ||
+        running.started > now_)
+      return in.fail();
     running.model = op->model;
     running.tenant = model->tenant;
     running.share_percent = model->share_percent;

@@ -21,7 +21,8 @@ enum class OpKind : std::uint8_t {
   kForwardBackward,
   kOptimStep,
   kSave,
-  kLoad
+  kLoad,
+  kLease  // the device group itself, for a process that brings its own engine
 };
 
 // ---- events: what happened ----
@@ -50,6 +51,11 @@ struct OpArrived {
   OpKind kind = OpKind::kNone;
   std::uint64_t device_bytes = 0;  // beyond the model's: KV cache; held from start to finish
   std::uint64_t work_tokens = 0;   // size, for the cost model
+  // A lease has no end of its own. It is asked to yield when it has run for `slice` (and its turn
+  // is over) while others wait, and after `limit` in any case; 0: never for that reason. Each start
+  // begins anew. A lease that has yielded goes behind the ops that have arrived meanwhile.
+  Duration slice{};
+  Duration limit{};
 };
 // A queued or yielded op is gone; its KV is free before the actions of this step are carried out. A
 // running generate or logprobs is asked to yield, and OpYielded or OpFinished ends it. A running

@@ -135,7 +135,7 @@ TEST(Journal, HostileRecordsDoNoHarm) {
 TEST(Journal, EveryEventSurvivesTheCoding) {
   const std::vector<Event> events = {ModelAdded{{1}, {2}, {3}, {4}, ~std::uint64_t{0}, 25},
                                      ModelRemoved{{5}},
-                                     OpArrived{{6}, {7}, OpKind::kLoad, 8, 9},
+                                     OpArrived{{6}, {7}, OpKind::kLease, 8, 9, {10}, {11}},
                                      OpCancelled{{10}},
                                      OpYielded{{11}},
                                      OpFinished{{12}},
@@ -156,6 +156,8 @@ TEST(Journal, EveryEventSurvivesTheCoding) {
     again += encode_record(record.event, record.at, {});
   EXPECT_EQ(again, bytes);
   EXPECT_FALSE(std::get<MoveFailed>(segment->records[8].event).was_resume);
+  EXPECT_EQ(std::get<OpArrived>(segment->records[2].event).slice, Duration{10});
+  EXPECT_EQ(std::get<OpArrived>(segment->records[2].event).limit, Duration{11});
   EXPECT_EQ(std::get<ModelAdded>(segment->records[0].event).device_bytes, ~std::uint64_t{0});
 }
 

@@ -43,11 +43,13 @@ std::vector<ModelId> populate(SimulatedDevice& device) {
 OpId random_op(SimulatedDevice& device, const std::vector<ModelId>& models) {
   static constexpr OpKind kKinds[] = {OpKind::kGenerate,  OpKind::kGenerate,
                                       OpKind::kLogprobs,  OpKind::kForwardBackward,
-                                      OpKind::kOptimStep, OpKind::kSave};
-  const OpKind kind = kKinds[device.random(6)];
+                                      OpKind::kOptimStep, OpKind::kSave, OpKind::kLease};
+  const OpKind kind = kKinds[device.random(7)];
+  // A lease alternates with others until its work is done; the slice is about as long as an op.
+  const Duration slice{kind == OpKind::kLease ? 20 * kMillisecond.ns : 0};
   const std::uint64_t kv = kind == OpKind::kGenerate ? device.random(30) : 0;
   return device.add_op(models[device.random(models.size())], kind, kv,
-                       static_cast<std::int64_t>(device.random(40)));
+                       static_cast<std::int64_t>(device.random(40)), slice, slice);
 }
 
 void random_event(SimulatedDevice& device, const std::vector<ModelId>& models, bool faults) {

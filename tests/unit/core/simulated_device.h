@@ -46,17 +46,19 @@ class SimulatedDevice {
     models_[model.model].spec = model;
     send(model);
   }
-  OpId add_op(ModelId model, OpKind kind, std::uint64_t kv, std::int64_t ms) {
+  OpId add_op(ModelId model, OpKind kind, std::uint64_t kv, std::int64_t ms, Duration slice = {},
+              Duration limit = {}) {
     const OpId id{++last_op_};
     Op& op = ops_[id];
     op = Op{model, kind, kv, ms * kMillisecond.ns};
-    send(OpArrived{id, model, kind, kv, 1});
+    send(OpArrived{id, model, kind, kv, 1, slice, limit});
     return id;
   }
   void cancel(OpId id) {
     Op& op = ops_.at(id);
     if (op.running) {
-      op.cancelled = op.kind == OpKind::kGenerate || op.kind == OpKind::kLogprobs;
+      op.cancelled =
+          op.kind == OpKind::kGenerate || op.kind == OpKind::kLogprobs || op.kind == OpKind::kLease;
     } else {
       free_kv(op);
       ops_.erase(id);
@@ -182,7 +184,7 @@ class SimulatedDevice {
   void act(YieldOp action) {
     Op& op = ops_.at(action.op);
     EXPECT_EQ(running_, action.op);
-    EXPECT_TRUE(op.kind == OpKind::kGenerate || op.cancelled);
+    EXPECT_TRUE(op.kind == OpKind::kGenerate || op.kind == OpKind::kLease || op.cancelled);
     const std::int64_t point = static_cast<std::int64_t>(random(2 * kMillisecond.ns));
     later(point, [this, id = action.op, life = op.life] { yield(id, life); });
   }
