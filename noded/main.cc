@@ -19,14 +19,17 @@
 #include "api/server.h"
 #include "base/log.h"
 #include "config.h"
+#include "config/device_files.h"
 #include "config/site_config.h"
 #include "device/device_backend.h"
+#include "device/device_users.h"
 #include "engine/engine_process.h"
 #include "engine/fake_engine.h"
 #include "engine/process_engine.h"
 #include "engine/stray_engines.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
+#include "runtime/socket_reaper.h"
 #include "store/blob_store.h"
 #include "store/writer_thread.h"
 #include "wire/unix_socket.h"
@@ -165,6 +168,7 @@ class Daemon {
  private:
   Status open();
   Status open_store();
+  Status open_devices();
   Status open_runtime();
   Status open_api();
   Status watch_signals();
@@ -183,6 +187,8 @@ class Daemon {
   loop::Timer tick_;
   loop::Timer drain_tick_;
   TimePoint drain_until_;
+  std::unique_ptr<device::DeviceUsers> device_users_;
+  std::unique_ptr<runtime::Reaper> reaper_;
   std::unique_ptr<runtime::NodeRuntime> node_;
   std::unique_ptr<api::RequestRouter> router_;
   std::unique_ptr<api::Server> server_;
@@ -203,6 +209,7 @@ Status Daemon::open() {
   raise_descriptor_limit();
   PLEXRL_ASSIGN(site_, config::load_site_config(options_.config_path, ::geteuid() == 0));
   PLEXRL_TRY(apply_log_level(site_));
+  PLEXRL_TRY(open_devices());
   if (options_.run_dir.empty()) options_.run_dir = site_.daemon.run_dir;
   if (options_.state_dir.empty()) options_.state_dir = site_.daemon.state_dir;
   PLEXRL_TRY(make_folder(options_.run_dir, 0755));
@@ -223,10 +230,27 @@ Status Daemon::open_store() {
   return {};
 }
 
+// A device that everybody can open is nobody's to share out.
+Status Daemon::open_devices() {
+  const config::PoolEntry* const pool = site_.pool_of_node(options_.node);
+  if (pool == nullptr) return {};  // said by the runtime
+  PLEXRL_TRY(config::check_device_files(pool->device_files));
+  if (pool->device == "cpu") return {};
+  auto users = device::open_nvml_users("libnvidia-ml.so.1");
+  if (users) {
+    device_users_ = *std::move(users);
+  } else {
+    PLEXRL_LOG(kWarning, "use of the device without a lease will not be noticed: %s",
+               users.error().to_string().c_str());
+  }
+  return {};
+}
+
 Status Daemon::open_runtime() {
   PLEXRL_ASSIGN(tick_, loop_->make_timer([this] { node_->tick(); }));
   PLEXRL_ASSIGN(auto engines, engine_factory(options_, *loop_, site_));
   runtime::NodeOptions options{options_.node, options_.run_dir, options_.state_dir, boot_id()};
+  reaper_ = std::make_unique<runtime::SocketReaper>(options_.run_dir + "/plexrl-reap.sock");
   runtime::NodeSeams seams{
       system_clock(),
       *writes_,
@@ -247,7 +271,9 @@ Status Daemon::open_runtime() {
         return store::open_file_blob_store({directory, true}, [this](std::function<void()> done) {
           loop_->post(std::move(done));
         });
-      }};
+      },
+      reaper_.get(),
+      device_users_.get()};
   PLEXRL_ASSIGN(node_, runtime::NodeRuntime::create(site_, std::move(options), std::move(seams)));
   return {};
 }

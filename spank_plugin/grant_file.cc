@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "grant_file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <string_view>
 
 namespace plexrl::spank {
@@ -116,6 +118,36 @@ Result<UniqueFd> GrantFiles::lock(std::uint32_t job_id) const {
   if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
   return errno_error(errno == EWOULDBLOCK ? Code::BUSY : Code::IO, errno,
                      "another task opens job %u", job_id);
+}
+
+std::vector<NotedJob> GrantFiles::all() const {
+  std::vector<NotedJob> jobs;
+  UniqueFd copy(::openat(directory_.get(), ".", O_DIRECTORY | O_CLOEXEC));
+  DIR* const list = copy ? ::fdopendir(copy.get()) : nullptr;
+  if (list == nullptr) return jobs;
+  (void)copy.release();  // closedir closes it
+  while (const dirent* entry = ::readdir(list)) {
+    std::uint32_t job_id = 0;
+    const char* const end = entry->d_name + std::strlen(entry->d_name);
+    const auto [last, failure] = std::from_chars(entry->d_name, end, job_id);
+    if (failure != std::errc() || last != end) continue;
+    if (auto job = read(job_id); job) jobs.push_back(*std::move(job));
+  }
+  ::closedir(list);
+  return jobs;
+}
+
+Result<UniqueFd> GrantFiles::lock_all(TimePoint deadline) const {
+  UniqueFd copy(::openat(directory_.get(), ".", O_DIRECTORY | O_CLOEXEC));
+  if (!copy) return errno_error(Code::IO, errno, "notes of jobs");
+  while (::flock(copy.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return errno_error(Code::IO, errno, "lock of the notes of jobs");
+    if (system_clock().now() >= deadline)
+      return error(Code::BUSY, "the notes of jobs are locked by another hook");
+    ::usleep(10'000);
+  }
+  return copy;
 }
 
 Status GrantFiles::forget(std::uint32_t job_id) const {

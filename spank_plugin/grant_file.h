@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -33,6 +35,10 @@ class GrantFiles {
   // Exclusive right to open the job, held until the descriptor is closed. BUSY: another task has
   // it.
   [[nodiscard]] Result<UniqueFd> lock(std::uint32_t job_id) const;
+  // All notes that can be read, in no order.
+  [[nodiscard]] std::vector<NotedJob> all() const;
+  // Held until the descriptor is closed. BUSY: somebody had it up to the deadline.
+  [[nodiscard]] Result<UniqueFd> lock_all(TimePoint deadline) const;
   // No error when there is none.
   [[nodiscard]] Status forget(std::uint32_t job_id) const;
 

@@ -3,6 +3,7 @@
 // slurmstepd of 22.05.
 #include "client/hook_client.h"
 #include "contexts.h"
+#include "device_access.h"
 #include "grant_file.h"
 #include "option_values.h"
 #include "slurm/grant.h"
@@ -56,7 +57,11 @@ void job_prolog(spank_t spank, const PluginArgs& args) {
   job.gid = gid;
   job.grant = is_text(*text) ? *text : "?";
   const auto files = GrantFiles::open(args.jobs_dir);
-  report(job.job_id, "prolog", files ? files->note(job) : files.error());
+  const Status noted = files ? files->note(job) : files.error();
+  report(job.job_id, "prolog", noted);
+  if (noted.ok())
+    report(job.job_id, "prolog: device files",
+           open_devices(*files, job, args.device_files, deadline()));
   report(job.job_id, "prolog: the job is not open yet, its tasks will try again",
          open_now(job, args));
 }
@@ -66,9 +71,13 @@ void job_epilog(spank_t spank, const PluginArgs& args) {
   if (spank_get_item(spank, S_JOB_ID, &job_id) != ESPANK_SUCCESS)
     return slurm_error("plexrl: epilog: Slurm does not say which job this is");
   const auto files = GrantFiles::open_existing(args.jobs_dir);
-  if (!files || !files->read(job_id)) return;
+  if (!files) return;
+  const auto job = files->read(job_id);
+  if (!job) return;
   report(job_id, "epilog: plexrld will find out by itself", close_now(job_id, args));
   report(job_id, "epilog", files->forget(job_id));
+  report(job_id, "epilog: device files",
+         close_devices(*files, *job, args.device_files, deadline()));
 }
 
 }  // namespace plexrl::spank

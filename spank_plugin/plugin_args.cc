@@ -14,12 +14,14 @@ Result<PluginArgs> parse_plugin_args(int argc, char* const* argv) {
       args.config = value;
     else if (word.rfind("socket=/", 0) == 0)
       args.socket = value;
+    else if (word.rfind("device_files=/", 0) == 0)
+      args.device_files = value;
     else if (word.rfind("jobs=/", 0) == 0)
       args.jobs_dir = value;
     else
       return error(Code::INVALID_ARGUMENT,
-                   "plugstack.conf: '%s' is none of config=FILE, socket=PATH, jobs=DIR with an "
-                   "absolute path",
+                   "plugstack.conf: '%s' is none of config=FILE, socket=PATH, jobs=DIR, "
+                   "device_files=PATTERN with an absolute path",
                    argv[i]);
   }
   return args;

@@ -10,8 +10,9 @@
 namespace plexrl::spank {
 
 struct PluginArgs {
-  std::string config;  // config=FILE; empty: the default site file
-  std::string socket;  // socket=PATH; empty: plexrld.sock in run_dir of the site file
+  std::string config;        // config=FILE; empty: the default site file
+  std::string socket;        // socket=PATH; empty: plexrld.sock in run_dir of the site file
+  std::string device_files;  // device_files=GLOB; empty: none
   std::string jobs_dir = "/run/plexrl-jobs";  // jobs=DIR; see grant_file.h
 };
 

@@ -10,6 +10,7 @@
 #include "cli/env_command.h"
 #include "cli/job_command.h"
 #include "cli/jobs_command.h"
+#include "cli/lease_command.h"
 #include "cli/model_command.h"
 #include "cli/node_check_command.h"
 #include "cli/ops_command.h"
@@ -26,7 +27,7 @@ using Add = void (*)(CLI::App& app, Run& chosen);
 // In the order of `plexrl --help` and of plexrl(1).
 constexpr Add kCommands[] = {
     add_status,     add_jobs, add_ops,   add_report, add_train, add_env,    add_config, add_model,
-    add_node_check, add_job,  add_drain, add_resume, add_evict, add_reload, add_bench,
+    add_node_check, add_job,  add_drain, add_resume, add_evict, add_reload, add_bench,  add_lease,
 };
 
 int report(const Status& status) {

@@ -6,9 +6,12 @@
 
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "client/lease.h"
 #include "client/session.h"
 #include "plexrl/plexrl.h"
 
@@ -31,6 +34,17 @@ struct plexrl_op {
   std::mutex views_mutex;  // guards the making of the views
   std::vector<plexrl_sequence> sequences;
   std::vector<plexrl_floats> rows;
+};
+
+struct plexrl_region {
+  plexrl_lease* lease;
+  plexrl::client::Region* region;
+};
+
+struct plexrl_lease {
+  std::unique_ptr<plexrl::client::Lease> lease;
+  std::mutex regions_mutex;
+  std::vector<std::unique_ptr<plexrl_region>> regions;
 };
 
 namespace plexrl::client {

@@ -42,6 +42,7 @@ class Session {
   void close();
 
   [[nodiscard]] wire::HelloReplyT hello() const;
+  [[nodiscard]] const SessionOptions& options() const noexcept { return options_; }
 
   [[nodiscard]] Result<ModelPtr> open_model(wire::CreateModelT request);
   // As the service has it now.

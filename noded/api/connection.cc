@@ -58,9 +58,9 @@ void Connection::fail(std::uint64_t request_id, const Status& status,
   reply(request_id, wire::to_failure(status, retry_after_ms));
 }
 
-void Connection::send(const wire::MessageT& message) {
+void Connection::send(const wire::MessageT& message, std::vector<UniqueFd> fds) {
   if (closing_ || outstanding_.erase(message.request_id) == 0) return;
-  Status status = channel_.send(wire::encode(message));
+  Status status = channel_.send(wire::encode(message), std::move(fds));
   if (status.code() == Code::TOO_LARGE) {
     const auto failure = wire::message(
         message.request_id,

@@ -48,6 +48,12 @@ class Connection {
   void reply(std::uint64_t request_id, Body body) {
     send(wire::message(request_id, std::move(body)));
   }
+  template <class Body>
+  void reply_with_fd(std::uint64_t request_id, Body body, UniqueFd fd) {
+    std::vector<UniqueFd> fds;
+    if (fd) fds.push_back(std::move(fd));
+    send(wire::message(request_id, std::move(body)), std::move(fds));
+  }
   void fail(std::uint64_t request_id, const Status& status, std::uint32_t retry_after_ms = 0);
   // Ends it in the next turn of the loop.
   void close(const Status& why);
@@ -58,7 +64,7 @@ class Connection {
   [[nodiscard]] const std::string& client() const { return client_; }
 
  private:
-  void send(const wire::MessageT& message);
+  void send(const wire::MessageT& message, std::vector<UniqueFd> fds = {});
   void on_events(std::uint32_t events);
   [[nodiscard]] bool clogged() const;
   void take_frames();

@@ -142,6 +142,25 @@ json kinds_json(const TenantTotals& totals) {
   return kinds;
 }
 
+json lease_json(NodeRuntime& node) {
+  const auto view = node.lease_service().holder();
+  if (!view) return nullptr;
+  const Tenant* const tenant = node.tenants().find(view->tenant);
+  return {{"lease", view->lease.value},
+          {"job_id", tenant == nullptr ? 0 : tenant->job_id},
+          {"state", view->state},
+          {"device_bytes", view->device_bytes},
+          {"held_s", seconds(node.clock().now().ns - view->since.ns)},
+          {"processes", view->processes}};
+}
+
+json strangers_json(NodeRuntime& node) {
+  json list = json::array();
+  for (const auto& [pid, uid] : node.device_watch().strangers())
+    list.push_back({{"pid", pid}, {"uid", uid}, {"user", user_name(uid)}});
+  return list;
+}
+
 // Text that a client gave may hold any bytes; they are replaced, never refused.
 std::string dump(const json& document) {
   return document.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -194,11 +213,14 @@ std::string Documents::status(const Viewer& viewer) {
                   {"reserved_bytes", reserved_mib << 20}}},
                 {"times", times_json(node_.accounting().device())},
                 {"engines", engines},
+                {"lease", lease_json(node_)},
+                {"leases_stopped", node_.lease_service().stops()},
                 {"jobs_open", jobs_open},
                 {"ops_queued", node_.ops().all().size() - running},
                 {"ops_running", running},
                 {"connections", counts.connections},
                 {"protocol_errors", counts.protocol_errors}};
+  if (viewer.admin) document["strangers"] = strangers_json(node_);
   if (viewer.admin) document["memory"] = json::parse(node_.state().table_json(), nullptr, false);
   return dump(document);
 }

@@ -48,7 +48,9 @@ std::string scheduled(NodeRuntime& node, const Op& op) {
     case Kind::kOtherTenant:
       return "waiting for " + job_name(node, reason.holder) + running_of(node, reason.holder);
     case Kind::kSwitch:
-      return "waiting for its model to be made resident";
+      return op.kind == core::OpKind::kLease
+                 ? "waiting for models that do not fit beside it to be parked"
+                 : "waiting for its model to be made resident";
     case Kind::kEngineDown:
       return "waiting: " + engine_text(node, op);
     case Kind::kOwnOps:
@@ -60,6 +62,14 @@ std::string scheduled(NodeRuntime& node, const Op& op) {
       return "it is its turn now";
   }
   return "it is queued";
+}
+
+std::string lease_text(NodeRuntime& node, const Op& op) {
+  const auto view = node.lease_service().view(op.id);
+  if (!view || op.state != OpState::kRunning) return "";
+  if (view->state == std::string_view("stopping")) return "; did not yield, being stopped";
+  if (view->state != std::string_view("asked")) return "";
+  return "; asked to yield within " + seconds(view->yield_left_ns);
 }
 
 std::string gap(NodeRuntime& node, const Op& op) {
@@ -92,7 +102,8 @@ std::string explain(NodeRuntime& node, const Op& op) {
     case OpState::kQueued:
       return what + scheduled(node, op);
     case OpState::kRunning:
-      return what + "running for " + seconds(node.clock().now().ns - op.running_since.ns);
+      return what + "running for " + seconds(node.clock().now().ns - op.running_since.ns) +
+             lease_text(node, op);
     case OpState::kYielded:
       return what + "made way for others; " + scheduled(node, op);
     case OpState::kCommitting:

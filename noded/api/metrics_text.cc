@@ -84,6 +84,15 @@ std::string metrics_text(runtime::NodeRuntime& node, const ServerCounts& server,
   text.value("", static_cast<double>(server.refused));
   text.family("plexrl_ops_outstanding", "gauge", "Ops without a result.");
   text.value("", static_cast<double>(node.ops().all().size()));
+  text.family("plexrl_lease_held", "gauge", "Whether a lease has the device group.");
+  text.value("", node.lease_service().holder() ? 1 : 0);
+  text.family("plexrl_leases_stopped_total", "counter",
+              "Leases whose processes were stopped because they did not yield.");
+  text.value("", static_cast<double>(node.lease_service().stops()));
+  text.family("plexrl_device_strangers", "gauge", "Processes that use the device without a lease.");
+  text.value("", static_cast<double>(node.device_watch().strangers().size()));
+  text.family("plexrl_device_strangers_total", "counter", "Such processes, in all.");
+  text.value("", static_cast<double>(node.device_watch().found()));
   add_engines(text, node);
   add_jobs(text, node, viewer);
   return text.take();

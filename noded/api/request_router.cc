@@ -18,10 +18,19 @@ namespace {
 
 constexpr std::uint32_t kRetryAfterMs = 200;
 
+bool is_lease_call(wire::Body kind) {
+  return kind == wire::Body::LeaseAcquire || kind == wire::Body::LeaseWatch ||
+         kind == wire::Body::LeaseYield || kind == wire::Body::LeaseRelease;
+}
+
+bool is_region_call(wire::Body kind) {
+  return kind == wire::Body::RegionCreate || kind == wire::Body::RegionDestroy;
+}
+
 bool needs_token(wire::Body kind) {
   return kind == wire::Body::CreateModel || kind == wire::Body::DeleteModel ||
          kind == wire::Body::SubmitOp || kind == wire::Body::CancelOp ||
-         kind == wire::Body::ExplainOp;
+         kind == wire::Body::ExplainOp || is_lease_call(kind) || is_region_call(kind);
 }
 
 bool needs_root(wire::Body kind) {
@@ -63,7 +72,8 @@ Status RequestRouter::admit(const Connection& connection, wire::Body kind) const
     return error(Code::PERMISSION, "only root (the Slurm hooks) may open, attach and close jobs");
   if (needs_token(kind) && !connection.tenant())
     return error(Code::AUTH, "say hello with the job's token (PLEXRL_TOKEN) first");
-  const bool starts_work = kind == wire::Body::SubmitOp || kind == wire::Body::CreateModel;
+  const bool starts_work = kind == wire::Body::SubmitOp || kind == wire::Body::CreateModel ||
+                           kind == wire::Body::LeaseAcquire;
   if (starts_work && node_.dispatcher().draining())
     return error(Code::UNAVAILABLE, "plexrld is going down for a restart; retry");
   return {};
@@ -87,8 +97,7 @@ void RequestRouter::handle(Connection& connection, wire::MessageT request,
     case wire::Body::SubmitOp:
       return submit(connection, id, std::move(*body.AsSubmitOp()), std::move(fds));
     case wire::Body::CancelOp:
-      node_.op_service().cancel(connection.id(), body.AsCancelOp()->target);
-      return connection.reply(id, wire::DoneT{});
+      return cancel(connection, id, body.AsCancelOp()->target);
     case wire::Body::ExplainOp:
       return explain_op(connection, id, body.AsExplainOp()->target);
     case wire::Body::OpenJob:
@@ -102,6 +111,8 @@ void RequestRouter::handle(Connection& connection, wire::MessageT request,
     case wire::Body::Admin:
       return admin(connection, id, *body.AsAdmin());
     default:
+      if (is_lease_call(body.type)) return lease_call(connection, id, body);
+      if (is_region_call(body.type)) return region_call(connection, id, body, std::move(fds));
       break;
   }
   connection.fail(id,
@@ -186,6 +197,65 @@ void RequestRouter::explain_op(Connection& connection, std::uint64_t id, std::ui
   wire::TextT text;
   text.text = explain(node_, *op);
   connection.reply(id, std::move(text));
+}
+
+void RequestRouter::cancel(Connection& connection, std::uint64_t id, std::uint64_t target) {
+  const runtime::Op* const op = node_.ops().find_request(connection.id(), target);
+  if (op != nullptr && op->kind == core::OpKind::kLease) {
+    node_.lease_service().cancel(op->id);
+  } else {
+    node_.op_service().cancel(connection.id(), target);
+  }
+  connection.reply(id, wire::DoneT{});
+}
+
+// An answer that comes later, when the connection may be gone.
+template <class Body>
+std::function<void(Result<Body>)> RequestRouter::answer(const Connection& connection,
+                                                        std::uint64_t id) {
+  return [this, session = connection.id(), id](Result<Body> body) {
+    Connection* const client = server_->find(session);
+    if (client == nullptr) return;
+    if (!body) return done_or_fail(*client, id, body.error());
+    client->reply(id, *std::move(body));
+  };
+}
+
+void RequestRouter::lease_call(Connection& connection, std::uint64_t id, wire::BodyUnion& body) {
+  runtime::LeaseService& leases = node_.lease_service();
+  const SessionId session = connection.id();
+  switch (body.type) {
+    case wire::Body::LeaseAcquire:
+      return leases.acquire({connection.tenant(), session, id, connection.peer().pid,
+                             connection.client(), std::move(*body.AsLeaseAcquire()),
+                             answer<wire::LeaseGrantT>(connection, id)});
+    case wire::Body::LeaseWatch:
+      return leases.watch(session, OpId{body.AsLeaseWatch()->lease},
+                          answer<wire::LeaseAskedT>(connection, id));
+    case wire::Body::LeaseYield:
+      return leases.yield(session, id, OpId{body.AsLeaseYield()->lease},
+                          answer<wire::LeaseGrantT>(connection, id));
+    default:
+      return done_or_fail(connection, id,
+                          leases.release(session, OpId{body.AsLeaseRelease()->lease}));
+  }
+}
+
+void RequestRouter::region_call(Connection& connection, std::uint64_t id, wire::BodyUnion& body,
+                                std::vector<UniqueFd> fds) {
+  runtime::RegionService& regions = node_.region_service();
+  if (const auto* gone = body.AsRegionDestroy())
+    return done_or_fail(connection, id, regions.destroy(connection.id(), gone->region));
+  auto made = regions.create(connection.tenant(), connection.id(), body.AsRegionCreate()->bytes,
+                             fds.empty() ? UniqueFd() : std::move(fds.front()));
+  if (!made) return done_or_fail(connection, id, made.error());
+  connection.reply_with_fd(id, std::move(made->info), std::move(made->fd));
+}
+
+void RequestRouter::closed(SessionId session) {
+  node_.region_service().session_closed(session);
+  node_.lease_service().session_closed(session);
+  node_.op_service().session_closed(session);
 }
 
 void RequestRouter::open_job(Connection& connection, std::uint64_t id,

@@ -21,7 +21,7 @@ class RequestRouter final : public RequestHandler {
   void connect(Server& server) { server_ = &server; }
 
   void handle(Connection& connection, wire::MessageT request, std::vector<UniqueFd> fds) override;
-  void closed(SessionId session) override { node_.op_service().session_closed(session); }
+  void closed(SessionId session) override;
 
  private:
   [[nodiscard]] Status admit(const Connection& connection, wire::Body kind) const;
@@ -30,6 +30,13 @@ class RequestRouter final : public RequestHandler {
   void submit(Connection& connection, std::uint64_t id, wire::SubmitOpT request,
               std::vector<UniqueFd> fds);
   void explain_op(Connection& connection, std::uint64_t id, std::uint64_t target);
+  void cancel(Connection& connection, std::uint64_t id, std::uint64_t target);
+  template <class Body>
+  [[nodiscard]] std::function<void(Result<Body>)> answer(const Connection& connection,
+                                                         std::uint64_t id);
+  void lease_call(Connection& connection, std::uint64_t id, wire::BodyUnion& body);
+  void region_call(Connection& connection, std::uint64_t id, wire::BodyUnion& body,
+                   std::vector<UniqueFd> fds);
   void open_job(Connection& connection, std::uint64_t id, const wire::OpenJobT& request);
   void attach_task(Connection& connection, std::uint64_t id, const wire::AttachTaskT& request);
   void query(Connection& connection, std::uint64_t id, const wire::QueryT& request);

@@ -51,12 +51,22 @@ const Key<PoolEntry> kPool[] = {
      "What the engines of a node compute on: its CPUs, or the CUDA device of that number. Needs a "
      "plexrl-engine with a CUDA LibTorch, and chunk_kib a multiple of 2048 (65536 or more is "
      "good)."},
+    {"device_files", &PoolEntry::device_files, Form::kPath, false, 0, 0, nullptr,
+     "Pattern of the nodes' device files, as /dev/nvidia*. They must not be open to everybody; "
+     "jobs "
+     "with --plexrl-train=none may open them."},
     {"max_lora_rank", &PoolEntry::max_lora_rank, Form::kNumber, false, 1, 256, nullptr,
      "Largest rank of a LoRA adapter."},
     {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "round-robin fifo",
      "Order in which jobs get the device group."},
     {"quantum_ms", &PoolEntry::quantum_ms, Form::kNumber, false, 1, 3600000, nullptr,
      "Longest time that a job keeps the device group while others wait, in milliseconds."},
+    {"lease_slice_s", &PoolEntry::lease_slice_s, Form::kNumber, false, 1, 86400, nullptr,
+     "Time for which a lease keeps the device group though others wait, in seconds; then its "
+     "holder is asked to yield."},
+    {"lease_limit_s", &PoolEntry::lease_limit_s, Form::kNumber, false, 1, 2592000, nullptr,
+     "Longest time that a lease is held in one go, in seconds; then its holder is asked to yield "
+     "whoever waits."},
 };
 
 const Key<ModelEntry> kModel[] = {

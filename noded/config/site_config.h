@@ -42,9 +42,12 @@ struct PoolEntry {
   std::uint64_t device_memory_mib = 0;  // cpu backend: device tier; cuda: cap
   std::uint64_t activation_memory_mib = 0;
   std::string device = "cpu";
+  std::string device_files;  // glob of the nodes' device files; empty: none
   std::uint32_t max_lora_rank = 64;
   std::string policy = "round-robin";
   std::uint64_t quantum_ms = 500;
+  std::uint32_t lease_slice_s = 30;    // while others wait
+  std::uint32_t lease_limit_s = 3600;  // the longest hold
 
   // What grants may total, one of them at most host_memory_mib: the count of gres/plexrl_mem. Of
   // the disk tier, room for two KV caches is kept free to move things (doc/state.md, "Admission").

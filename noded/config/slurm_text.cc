@@ -129,11 +129,37 @@ std::string socket_unit_lines(const DaemonEntry& daemon) {
          socket_path(daemon) + "\n";
 }
 
+// What plexrl-reap's shipped units do not know.
+std::string reap_unit_lines(const DaemonEntry& daemon) {
+  const DaemonEntry shipped;
+  std::string text =
+      "\n# ---- plexrl-reap, on the nodes: systemctl enable --now plexrl-reap.socket ----\n"
+      "# It stops jobs that do not give up a lease; without it such a lease blocks the node.\n";
+  std::string socket;
+  if (daemon.run_dir != shipped.run_dir)
+    socket += "ListenStream=\nListenStream=" + daemon.run_dir + "/plexrl-reap.sock\n";
+  if (daemon.user != shipped.user) socket += "SocketUser=" + daemon.user + "\nSocketGroup=\n";
+  if (!socket.empty())
+    text += "# /etc/systemd/system/plexrl-reap.socket.d/50-site.conf\n[Socket]\n" + socket;
+  if (daemon.user != shipped.user)
+    text +=
+        "# /etc/systemd/system/plexrl-reap.service.d/50-site.conf\n[Service]\n"
+        "Environment=PLEXRL_USER=" +
+        daemon.user + "\n";
+  return text;
+}
+
 // The socket and not the site file: then the hooks read no file, and a mistake in it fails no job.
-std::string plugstack_lines(const DaemonEntry& daemon, const SlurmTextOptions& options) {
+std::string plugstack_lines(const SiteConfig& config, const SlurmTextOptions& options) {
+  const DaemonEntry& daemon = config.daemon;
+  // One line serves all pools; a pattern that matches nothing on a node does nothing there.
+  std::string device_word;
+  for (const PoolEntry& pool : config.pools)
+    if (!pool.device_files.empty() && device_word.empty())
+      device_word = " device_files=" + pool.device_files;
   return "\n# ---- plugstack.conf, on every host ----\n"
          "optional " +
-         options.plugin_dir + "/spank_plexrl.so socket=" + socket_path(daemon) +
+         options.plugin_dir + "/spank_plexrl.so socket=" + socket_path(daemon) + device_word +
          "\n"
          "\n# ---- environment of slurmctld, only when the site file is not "
          "/etc/plexrl/plexrl.yaml "
@@ -156,8 +182,8 @@ Result<std::string> slurm_text(const SiteConfig& config, const Machine& machine,
     gres += gres_lines(pool);
     unit += unit_lines(config.daemon, pool, reserved);
   }
-  return slurm + gres + plugstack_lines(config.daemon, options) + unit +
-         socket_unit_lines(config.daemon);
+  return slurm + gres + plugstack_lines(config, options) + unit + socket_unit_lines(config.daemon) +
+         reap_unit_lines(config.daemon);
 }
 
 }  // namespace plexrl::config

@@ -13,18 +13,22 @@ namespace plexrl::runtime {
 namespace {
 
 constexpr std::string_view kTable = "usage";
-constexpr std::uint64_t kFormat = 2;
+constexpr std::uint64_t kFormat = 3;
 constexpr std::uint64_t kWithoutHidden = 1;  // of plexrld before switch_hidden_ns
+constexpr std::uint64_t kWithoutLeases = 2;  // of plexrld before the op kind lease
+constexpr std::size_t kKindsWithoutLeases = 7;
 
 // Every number of the totals in a fixed order.
 template <class Totals, class Visit>
 void each_number(std::uint64_t format, Totals& totals, const Visit& visit) {
+  const std::size_t kinds = format > kWithoutLeases ? totals.kinds.size() : kKindsWithoutLeases;
   for (auto* value : {&totals.device_ns, &totals.wait_others_ns, &totals.switch_ns, &totals.wall_ns,
                       &totals.commit_stall_ns})
     visit(*value);
   if (format > kWithoutHidden) visit(totals.switch_hidden_ns);
   for (auto* value : {&totals.replayed_ops, &totals.commits}) visit(*value);
-  for (auto& kind : totals.kinds) {
+  for (std::size_t i = 0; i < kinds; ++i) {
+    auto& kind = totals.kinds[i];
     for (auto* value : {&kind.count, &kind.failed, &kind.tokens}) visit(*value);
     for (auto* value : {&kind.run_ns, &kind.queued_ns}) visit(*value);
   }
@@ -41,7 +45,7 @@ std::string encode(const TenantTotals& totals) {
 bool decode(std::string_view bytes, TenantTotals* totals) {
   core::ByteReader reader(bytes);
   const std::uint64_t format = reader.varint();
-  if (format != kFormat && format != kWithoutHidden) return false;
+  if (format < kWithoutHidden || format > kFormat) return false;
   each_number(format, *totals, [&](auto& value) {
     value = static_cast<std::remove_reference_t<decltype(value)>>(reader.varint());
   });

@@ -39,7 +39,7 @@ struct TenantTotals {
   std::uint64_t replayed_ops = 0;
   std::uint64_t commits = 0;
   std::int64_t commit_stall_ns = 0;
-  std::array<KindTotals, 7> kinds;  // by core::OpKind
+  std::array<KindTotals, 8> kinds;  // by core::OpKind
   // wall / (wall - time in which every outstanding op waited for others or a switch)
   [[nodiscard]] double slowdown() const;
 };

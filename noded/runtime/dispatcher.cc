@@ -13,6 +13,9 @@ namespace {
 // scheduler's growing pauses have then waited about as long as a person would.
 constexpr unsigned kMaxResumeFailures = 4;
 
+// Where the scheduler sees leases; always up.
+constexpr EngineId kLeaseEngine{std::uint64_t{1} << 62};
+
 unsigned long long number(OpId op) { return op.value; }
 unsigned long long number(ModelId model) { return model.value; }
 
@@ -45,6 +48,7 @@ void Dispatcher::post(core::Event event) {
 
 void Dispatcher::carry_out(const core::Actions& actions) {
   for (const core::Action& action : actions.list) {
+    if (move_lease(action)) continue;
     if (const auto* start = std::get_if<core::StartOp>(&action)) {
       start_op(start->op);
     } else if (const auto* yield = std::get_if<core::YieldOp>(&action)) {
@@ -69,9 +73,50 @@ TenantId Dispatcher::tenant_of(ModelId model) const {
   return row == nullptr ? TenantId{} : row->tenant;
 }
 
+// Nothing is copied for a lease: its holder has parked its own memory before it yields.
+bool Dispatcher::move_lease(const core::Action& action) {
+  const auto* const resume = std::get_if<core::ResumeModel>(&action);
+  if (resume != nullptr && is_lease(resume->model)) {
+    events_.emplace_back(core::ModelResumed{resume->model});
+    return true;
+  }
+  const auto* const park = std::get_if<core::ParkModel>(&action);
+  if (park == nullptr || !is_lease(park->model)) return false;
+  events_.emplace_back(core::ModelParked{park->model});
+  return true;
+}
+
 void Dispatcher::feed(Op& op) {
   op.state = OpState::kQueued;
-  post(core::OpArrived{op.id, op.model, op.kind, op.kv_bytes, op.work_tokens});
+  post(core::OpArrived{op.id, op.model, op.kind, op.kv_bytes, op.work_tokens, op.slice, op.limit});
+}
+
+void Dispatcher::lease_added(Op& op, std::uint64_t device_bytes, std::uint32_t share_percent,
+                             bool held) {
+  post(core::ModelAdded{op.model, op.tenant, kLeaseEngine, ModelId{}, device_bytes, share_percent});
+  if (held) post(core::ModelResumed{op.model});
+  post(core::EngineUp{kLeaseEngine});
+  feed(op);
+}
+
+void Dispatcher::lease_yielded(Op& op) {
+  op_stopped(op);
+  op.state = OpState::kYielded;
+  post(core::OpYielded{op.id});
+}
+
+void Dispatcher::lease_ended(Op& op) {
+  const OpId id = op.id;
+  const ModelId model = op.model;
+  if (op.state == OpState::kRunning) {
+    op_stopped(op);
+    op.state = OpState::kHeld;
+    post(core::OpFinished{id});
+  } else {
+    op.state = OpState::kHeld;
+    post(core::OpCancelled{id});
+  }
+  post(core::ModelRemoved{model});
 }
 
 void Dispatcher::withdraw(Op& op) {
@@ -102,9 +147,10 @@ void Dispatcher::start_op(OpId id) {
   const TimePoint now = parts_.clock.now();
   op->running_since = now;
   op->state = OpState::kRunning;
-  running_.insert(id);
   parts_.accounting.running(op->tenant);
   parts_.listener.op_started(*op);
+  if (op->kind == core::OpKind::kLease) return leases_->lease_granted(*op);
+  running_.insert(id);
   Status ready =
       op->kind == core::OpKind::kGenerate ? mover_.take_kv(op->model, op->kv_bytes) : Status{};
   Result<std::vector<int>> fds = ready.ok() ? parts_.files.open(*op) : ready;
@@ -126,6 +172,7 @@ void Dispatcher::start_op(OpId id) {
 void Dispatcher::ask_to_yield(OpId id) {
   const Op* const op = parts_.ops.find(id);
   if (op == nullptr || op->state != OpState::kRunning || yield_due_.count(id) != 0) return;
+  if (op->kind == core::OpKind::kLease) return leases_->lease_asked(*parts_.ops.find(id));
   yield_due_[id] = parts_.clock.now() + parts_.yield_timeout;
   parts_.wake(yield_due_[id]);
   wire::EngineYieldT request;

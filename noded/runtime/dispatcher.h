@@ -34,6 +34,14 @@ class DispatchListener {
   virtual void model_gone(ModelId model) = 0;  // after remove_model
 };
 
+// Leases run in a client's process, not in an engine.
+class LeaseListener {
+ public:
+  virtual ~LeaseListener() = default;
+  virtual void lease_granted(Op& lease) = 0;  // the device group is its holder's now
+  virtual void lease_asked(Op& lease) = 0;    // to yield; it does so by lease_yielded
+};
+
 // Files that an op needs beside its arguments: the store's, or the client's fd.
 class OpFiles {
  public:
@@ -64,6 +72,13 @@ class Dispatcher final : public MoveListener {
     Duration yield_timeout;
   };
   explicit Dispatcher(Parts parts);
+
+  void set_leases(LeaseListener& leases) { leases_ = &leases; }  // before the first of them
+  // Lease ops have a model number of lease_model(), which no model has. `held`: its holder has the
+  // device already, over a restart of plexrld; tell before the engines are up.
+  void lease_added(Op& op, std::uint64_t device_bytes, std::uint32_t share_percent, bool held);
+  void lease_yielded(Op& op);  // a running one is queued again
+  void lease_ended(Op& op);    // in any state; the caller removes the op
 
   void feed(Op& op);      // the scheduler gets it
   void withdraw(Op& op);  // the scheduler forgets it; not for a running one
@@ -110,6 +125,7 @@ class Dispatcher final : public MoveListener {
   void post(core::Event event);
   void carry_out(const core::Actions& actions);
   [[nodiscard]] TenantId tenant_of(ModelId model) const;
+  [[nodiscard]] bool move_lease(const core::Action& action);
   void start_op(OpId id);
   void ask_to_yield(OpId id);
   void op_answered(OpId id, const Result<engine::Reply>& reply);
@@ -123,6 +139,7 @@ class Dispatcher final : public MoveListener {
   void escalate(TimePoint now);
 
   Parts parts_;
+  LeaseListener* leases_ = nullptr;
   Mover mover_;
   std::deque<core::Event> events_;
   bool stepping_ = false;
@@ -133,5 +150,11 @@ class Dispatcher final : public MoveListener {
   std::map<ModelId, unsigned> resume_failures_;
   std::set<ModelId> removing_;
 };
+
+// The models of leases have numbers of their own, which depend on their op's.
+[[nodiscard]] constexpr ModelId lease_model(OpId lease) {
+  return ModelId{(std::uint64_t{1} << 62) | lease.value};
+}
+[[nodiscard]] constexpr bool is_lease(ModelId model) { return (model.value >> 62) == 1; }
 
 }  // namespace plexrl::runtime

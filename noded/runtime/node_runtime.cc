@@ -41,6 +41,29 @@ core::SchedulerConfig scheduling_of(const config::PoolEntry& pool, const state::
   return scheduling;
 }
 
+Duration seconds(std::uint64_t count) {
+  return Duration{static_cast<std::int64_t>(count) * kSecond.ns};
+}
+
+LeaseLimits lease_limits(const config::SiteConfig& config, const config::PoolEntry& pool,
+                         const state::PoolSizes& sizes) {
+  return {sizes.chunk_bytes * sizes.device_chunks, seconds(pool.lease_slice_s),
+          seconds(pool.lease_limit_s),
+          Duration{static_cast<std::int64_t>(config.daemon.yield_timeout_ms) * kMillisecond.ns}};
+}
+
+class NoReaper final : public Reaper {
+ public:
+  [[nodiscard]] Status stop(const ReapRequest&) override {
+    return error(Code::UNAVAILABLE, "this plexrld has no way to stop processes");
+  }
+};
+
+Reaper& reaper_or_none(Reaper* reaper) {
+  static NoReaper none;
+  return reaper == nullptr ? none : *reaper;
+}
+
 bool same(const state::PoolSizes& a, const state::PoolSizes& b) {
   return a.chunk_bytes == b.chunk_bytes && a.device_chunks == b.device_chunks &&
          a.host_chunks == b.host_chunks;
@@ -63,6 +86,8 @@ struct NodeRuntime::Live {
   OpResults results;
   OpService service;
   Dispatcher dispatcher;
+  LeaseService lease_service;
+  RegionService region_service;
   Recovery recovery;
   ModelService model_service;
   TenantService tenant_service;
@@ -84,19 +109,27 @@ NodeRuntime::Live::Live(NodeRuntime& node, std::unique_ptr<state::StateManager> 
                   [&node](TimePoint when) { node.wake(when); },
                   Duration{static_cast<std::int64_t>(node.config_.daemon.yield_timeout_ms) *
                            kMillisecond.ns}}),
+      lease_service(
+          {node.seams_.clock, lease_limits(node.config_, node.pool_, node.sizes_), node.tenants_,
+           *node.ops_, results, dispatcher, node.seams_.store, reaper_or_none(node.seams_.reaper),
+           [&node](TimePoint when) { node.wake(when); }, [this] { tenant_service.lease_gone(); }}),
+      region_service(*state),
       recovery(
           {node.models_, *node.ops_, node.log_, node.flows_, results, service, dispatcher, *state}),
       model_service({node.config_, node.pool_, node.options_.run_dir, node.models_, node.tenants_,
                      node.log_, node.flows_, service, recovery, dispatcher, node.engines_, *state}),
-      tenant_service({node.seams_.clock, node.pool_, node.config_.daemon, node.tenants_,
-                      node.tasks_, node.models_, model_service, service, node.accounting_, *state},
-                     [&node](TenantId tenant) {
-                       if (node.close_connections_) node.close_connections_(tenant);
-                     }),
+      tenant_service(
+          {node.seams_.clock, node.pool_, node.config_.daemon, node.tenants_, node.tasks_,
+           node.models_, *node.ops_, model_service, service, node.accounting_, *state},
+          [this, &node](TenantId tenant) {
+            lease_service.tenant_closed(tenant);
+            if (node.close_connections_) node.close_connections_(tenant);
+          }),
       reattach({node.engines_, node.models_, *node.ops_, node.log_, node.flows_, service,
                 dispatcher, recovery},
                [&node](EngineId engine) { node.engine_usable(engine); }) {
   service.connect(dispatcher, *state);
+  dispatcher.set_leases(lease_service);
   service.set_replay_handler(
       [this](ModelId model, const Status& status) { recovery.replayed(model, status); });
   service.set_rollback_handler(
@@ -132,6 +165,7 @@ NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& poo
       log_(seams_.store),
       accounting_(seams_.store),
       tasks_(seams_.store),
+      device_watch_(seams_.device_users),
       checkpoints_(options_.state_dir + "/store", config_.daemon.store_quota_mib << 20),
       files_(checkpoints_, tenants_),
       journal_(options_.state_dir + "/journal"),
@@ -265,6 +299,7 @@ Status NodeRuntime::try_settle() {
     const auto logged = log_.logged(holder.model);
     return std::binary_search(logged.begin(), logged.end(), holder.seq);
   });
+  PLEXRL_TRY(live->lease_service.restore());
   live_ = std::move(live);
   return {};
 }
@@ -318,6 +353,8 @@ void NodeRuntime::tick() {
   TimePoint next = engines_.tick(now);
   if (live_) {
     next = earlier(next, live_->dispatcher.tick(now));
+    next = earlier(next, live_->lease_service.tick(now));
+    next = earlier(next, device_watch_.tick(now, [this] { return device_holders(); }));
     next = earlier(next, retry_store(now));
     if (now >= usage_saved_ + kSaveUsageEvery) {
       usage_saved_ = now;
@@ -331,6 +368,13 @@ void NodeRuntime::tick() {
     next = earlier(next, now + Duration{5 * kMillisecond.ns});
   }
   if (next.ns != 0) wake(next);
+}
+
+// Who may use the device now.
+std::set<pid_t> NodeRuntime::device_holders() {
+  std::set<pid_t> pids = live_->lease_service.holder_pids();
+  for (const auto& [id, row] : models_.engines()) pids.insert(engines_.view(id).pid);
+  return pids;
 }
 
 // What the store did not take, a full disk as a rule, is offered again until it does.
@@ -381,6 +425,7 @@ Status NodeRuntime::reload(const config::SiteConfig& fresh) {
                  "cannot change while plexrld runs; restart it");
   pool_ = *pool;
   config_ = fresh;
+  if (live_) live_->lease_service.set_limits(lease_limits(config_, pool_, sizes_));
   return {};
 }
 
@@ -393,6 +438,8 @@ void NodeRuntime::set_connection_hooks(std::function<std::set<TenantId>()> conne
 TenantService& NodeRuntime::tenant_service() { return live_->tenant_service; }
 ModelService& NodeRuntime::model_service() { return live_->model_service; }
 OpService& NodeRuntime::op_service() { return live_->service; }
+RegionService& NodeRuntime::region_service() { return live_->region_service; }
+LeaseService& NodeRuntime::lease_service() { return live_->lease_service; }
 Dispatcher& NodeRuntime::dispatcher() { return live_->dispatcher; }
 state::StateManager& NodeRuntime::state() { return *live_->state; }
 

@@ -12,9 +12,12 @@
 #include <string>
 
 #include "runtime/checkpoint_store.h"
+#include "runtime/device_watch.h"
 #include "runtime/journal_writer.h"
+#include "runtime/lease_service.h"
 #include "runtime/op_files.h"
 #include "runtime/reattach.h"
+#include "runtime/region_service.h"
 #include "runtime/tenant_service.h"
 #include "store/async_store.h"
 
@@ -43,6 +46,8 @@ struct NodeSeams {
   std::function<void(std::function<void()>)> post{};
   std::function<Result<std::unique_ptr<store::BlobStore>>(const std::string& directory)>
       open_blobs{};
+  Reaper* reaper = nullptr;                     // none: leases cannot be ended by force
+  device::DeviceUsers* device_users = nullptr;  // none: nobody says who uses the device
 };
 
 class NodeRuntime final : public EngineWatcher {
@@ -74,6 +79,8 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] TenantService& tenant_service();
   [[nodiscard]] ModelService& model_service();
   [[nodiscard]] OpService& op_service();
+  [[nodiscard]] LeaseService& lease_service();
+  [[nodiscard]] RegionService& region_service();
   [[nodiscard]] Dispatcher& dispatcher();
   [[nodiscard]] state::StateManager& state();
 
@@ -88,6 +95,7 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] OpTable& ops() { return *ops_; }
   [[nodiscard]] TaskWatch& tasks() { return tasks_; }
   [[nodiscard]] FlowTable& flows() { return flows_; }
+  [[nodiscard]] const DeviceWatch& device_watch() const { return device_watch_; }
   [[nodiscard]] Accounting& accounting() { return accounting_; }
   [[nodiscard]] EngineSupervisor& engines() { return engines_; }
   // Why the store does not take training ops and results; empty while it does.
@@ -112,6 +120,7 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] Result<bool> settle_pools();
   void wake(TimePoint when);
   [[nodiscard]] TimePoint retry_store(TimePoint now);
+  [[nodiscard]] std::set<pid_t> device_holders();
   void save_usage();
   void begin_journal(const core::Scheduler& scheduler);
   void engine_usable(EngineId engine);
@@ -139,6 +148,7 @@ class NodeRuntime final : public EngineWatcher {
   FlowTable flows_;
   Accounting accounting_;
   TaskWatch tasks_;
+  DeviceWatch device_watch_;
   CheckpointStore checkpoints_;
   StoreFiles files_;
   JournalWriter journal_;

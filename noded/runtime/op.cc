@@ -37,6 +37,8 @@ const char* op_kind_name(core::OpKind kind) noexcept {
       return "save";
     case core::OpKind::kLoad:
       return "load";
+    case core::OpKind::kLease:
+      return "lease";
   }
   return "unknown";
 }

@@ -64,6 +64,8 @@ struct Op {
 
   std::uint64_t kv_bytes = 0;
   std::uint64_t work_tokens = 0;
+  Duration slice{};  // of a lease, as in core::OpArrived
+  Duration limit{};
   TimePoint accepted;
   TimePoint running_since;
   std::int64_t first_run_ns = 0;  // from accepted; 0 = never ran

@@ -19,6 +19,7 @@ class OpTable {
 
   // BUSY when the tenant's queue is full.
   [[nodiscard]] Status room_for(TenantId tenant) const;
+  [[nodiscard]] OpId take_id() { return OpId{next_.value++}; }
   // The op gets its number unless it has one (an op from the log keeps its own).
   Op& add(Op op);
   // Gives back who waits for it.

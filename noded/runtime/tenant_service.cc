@@ -159,7 +159,8 @@ void TenantService::model_gone() { finish_drops(); }
 void TenantService::finish_drops() {
   const std::set<TenantId> dropping = dropping_;
   for (const TenantId tenant : dropping) {
-    if (!parts_.models.of_tenant(tenant).empty()) continue;
+    // A lease may outlive its job until its processes are gone.
+    if (!parts_.models.of_tenant(tenant).empty() || parts_.ops.count(tenant) != 0) continue;
     dropping_.erase(tenant);
     parts_.state.close_tenant(tenant);
     parts_.accounting.forget(tenant);

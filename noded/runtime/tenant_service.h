@@ -33,6 +33,7 @@ class TenantService {
     TenantTable& tenants;
     TaskWatch& tasks;
     ModelTable& models;
+    OpTable& ops;
     ModelService& model_service;
     OpService& op_service;
     Accounting& accounting;
@@ -51,6 +52,7 @@ class TenantService {
   // Drops a closed job's state now.
   [[nodiscard]] Status evict(std::uint32_t job_id);
   void model_gone();
+  void lease_gone() { finish_drops(); }
 
   // Retention, orphans, OpenJobs that wait. Returns when to call again.
   // `connected`: tenants that have a connection.

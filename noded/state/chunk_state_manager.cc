@@ -140,6 +140,28 @@ void ChunkStateManager::close_tenant(TenantId tenant) {
   tenants_.erase(tenant);
 }
 
+Status ChunkStateManager::charge(TenantId id, std::uint64_t bytes) {
+  const auto found = tenants_.find(id);
+  if (found == tenants_.end())
+    return error(Code::NOT_FOUND, "tenant %" PRIu64 " is not open", id.value);
+  Tenant& tenant = found->second;
+  const std::uint64_t used = tenant.admitted + tenant.kv;
+  const std::uint64_t left = tenant.reserved - std::min(tenant.reserved, used);
+  const std::uint64_t wanted = chunks_of(bytes);
+  if (wanted > left)
+    return error(Code::NO_CAPACITY,
+                 "%" PRIu64 " bytes of host memory are needed, the job has %" PRIu64
+                 " left of %" PRIu64 "; ask for more by its models, mode or share",
+                 bytes, left * sizes_.chunk_bytes, tenant.reserved * sizes_.chunk_bytes);
+  tenant.admitted += wanted;
+  return {};
+}
+
+void ChunkStateManager::refund(TenantId id, std::uint64_t bytes) {
+  if (const auto tenant = tenants_.find(id); tenant != tenants_.end())
+    tenant->second.admitted -= std::min(tenant->second.admitted, chunks_of(bytes));
+}
+
 Status ChunkStateManager::add_model(ModelId model, TenantId tenant,
                                     std::vector<SegmentSpec> segments, bool park_commits) {
   if (models_.contains(model))

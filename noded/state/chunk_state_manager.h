@@ -23,6 +23,8 @@ class ChunkStateManager final : public StateManager {
 
   Status open_tenant(TenantId tenant, std::uint64_t host_bytes) override;
   void close_tenant(TenantId tenant) override;
+  [[nodiscard]] Status charge(TenantId tenant, std::uint64_t bytes) override;
+  void refund(TenantId tenant, std::uint64_t bytes) override;
   Status add_model(ModelId model, TenantId tenant, std::vector<SegmentSpec> segments,
                    bool park_commits) override;
   void remove_model(ModelId model) override;

@@ -62,6 +62,11 @@ class StateManager {
   [[nodiscard]] virtual Status open_tenant(TenantId tenant, std::uint64_t host_bytes) = 0;
   // Frees everything of the tenant, manifests included; its models must not be moving.
   virtual void close_tenant(TenantId tenant) = 0;
+  // Host memory outside the pool that counts against the tenant's reservation, in whole chunks.
+  // NO_CAPACITY: the rest of the reservation is smaller. refund: the same number of bytes, once;
+  // fine for a tenant that is closed by now.
+  [[nodiscard]] virtual Status charge(TenantId tenant, std::uint64_t bytes) = 0;
+  virtual void refund(TenantId tenant, std::uint64_t bytes) = 0;
 
   // Admits a model within its tenant's reservation: committed segments twice (state and shadow;
   // once with `park_commits`, which a disk tier forbids), others once; the rest of the reservation

@@ -31,7 +31,7 @@ stage_programs() {
   install -d -m 755 "$lab/bin" "$lab/lib"
   for name in spank_plexrl.so job_submit_plexrl.so; do stage "$name" lib; done
   stage plexrl bin
-  [ "$use_daemon" = 0 ] || for name in plexrld plexrl-engine; do stage "$name" bin; done
+  [ "$use_daemon" = 0 ] || for name in plexrld plexrl-engine plexrl-reap; do stage "$name" bin; done
 }
 
 stage() {
@@ -126,7 +126,12 @@ TEXT
 # Clones of /dev/null, so that jobs can ask for GPUs.
 make_gpus() {
   install -d -m 755 "$lab/dev"
-  for number in 0 1; do mknod -m 666 "$lab/dev/gpu$number" c 1 3; done
+  for number in 0 1; do
+    mknod -m 666 "$lab/dev/gpu$number" c 1 3
+    # Of the pool: shared out by plexrld, not by Slurm.
+    mknod -m 660 "$lab/dev/pool$number" c 1 3
+    chgrp "$service_user" "$lab/dev/pool$number"
+  done
 }
 
 write_slurmdbd_conf() {

@@ -77,6 +77,7 @@ start_plexrld() {
   for node in $(node_names); do start_plexrld_on "$node"; done
   for node in $(node_names); do
     wait_for 30 daemon_answers "$node" || die "plexrld on $node does not answer: $logs/plexrld.$node.out"
+    start_reaper_on "$node"
   done
 }
 
@@ -89,6 +90,14 @@ start_plexrld_on() {
     --runtime-dir /run/plexrl --socket plexrld.socket=/run/plexrl/plexrld.sock:0666 --watchdog 30 \
     "${cpus[@]}" --child-pid-file "$pids/plexrld.$node.child" -- \
     "$lab/bin/plexrld" --config "$lab/etc/plexrl.yaml" --state-dir "$lab/nodes/$node"
+}
+
+# Root's, started when plexrld asks.
+start_reaper_on() {
+  local node=$1
+  spawn_in_node "plexrl-reap.$node" "$node" "$here/lab.d/supervise" --user root --on-demand \
+    --runtime-dir /run/plexrl-reap --socket "plexrl-reap.socket=/run/plexrl/plexrl-reap.sock:0660:$service_user" \
+    --child-pid-file "$pids/plexrl-reap.$node.child" -- "$lab/bin/plexrl-reap" --user "$service_user"
 }
 
 daemon_answers() {

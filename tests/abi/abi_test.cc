@@ -75,6 +75,7 @@ TEST(Abi, SizesOfStructures) {
   EXPECT_EQ(sizeof(plexrl_train_result), 48U);
   EXPECT_EQ(sizeof(plexrl_optim_result), 24U);
   EXPECT_EQ(sizeof(plexrl_save_result), 40U);
+  EXPECT_EQ(sizeof(plexrl_lease_options), 48U);
 }
 
 // The table of libplexrl(3) is the list of errors.def.

@@ -68,6 +68,8 @@ typedef struct plexrl_error {
 typedef struct plexrl_session plexrl_session;
 typedef struct plexrl_model plexrl_model;
 typedef struct plexrl_op plexrl_op;
+typedef struct plexrl_lease plexrl_lease;
+typedef struct plexrl_region plexrl_region;
 
 PLEXRL_API uint32_t plexrl_abi_version(void) PLEXRL_NOEXCEPT;
 PLEXRL_API const char* plexrl_version(void) PLEXRL_NOEXCEPT;                /* "0.1.0"; static */
@@ -313,6 +315,78 @@ typedef struct plexrl_save_result {
 } plexrl_save_result;
 PLEXRL_API plexrl_status plexrl_op_get_save_result(plexrl_op* op, plexrl_save_result* result,
                                                    plexrl_error* err) PLEXRL_NOEXCEPT;
+
+/* ---- leases -----------------------------------------------------------------------------------
+ *
+ * For a job that brings its own engine: the device group for as long as the lease is held. A lease
+ * is queued until it is its turn, held, and queued again after plexrl_lease_yield. While others
+ * wait a cooperative holder is asked to yield when its slice is over; every holder is asked at the
+ * limit. One that does not yield in time has its processes stopped, as has one that is stopped by a
+ * signal. A lease has a connection of its own and ends when the process does.
+ *
+ *   plexrl_lease_acquire; plexrl_lease_wait
+ *   loop: compute a step; if plexrl_lease_should_yield: plexrl_lease_yield; plexrl_lease_wait
+ *   plexrl_lease_release
+ *
+ * Threads: any; calls on one lease are serialised. Not usable in a forked child. */
+
+typedef struct plexrl_lease_options {
+  size_t size;
+  uint64_t device_bytes; /* what the process needs of the device; 0: all. Others' models that fit
+                            beside it stay where they are */
+  int64_t limit_ms;      /* longest hold in one go; <= 0 or above the site's: the site's */
+  int cooperative;       /* 1: the process looks at plexrl_lease_should_yield and yields; 0: it is
+                            asked at the limit only, and ends then */
+  const int32_t* pids;   /* further processes, of the same user, that will use the device; with the
+                            caller they and their descendants are the holder. At most 63 */
+  size_t pid_count;
+} plexrl_lease_options;
+
+/* Asks for a lease on a connection of its own to the service of `session`, which may be freed
+ * before the lease. Returns at once; the lease is queued. options may be NULL. NO_CAPACITY: the
+ * device is smaller than device_bytes (told by plexrl_lease_wait). Free with plexrl_lease_release.
+ */
+PLEXRL_API plexrl_status plexrl_lease_acquire(plexrl_session* session,
+                                              const plexrl_lease_options* options,
+                                              plexrl_lease** out,
+                                              plexrl_error* err) PLEXRL_NOEXCEPT;
+/* Blocks until the lease is held and its regions are usable; timeout_ms < 0: no deadline. TIMEOUT
+ * leaves it queued. LOST: plexrld has taken the device away meanwhile; the lease is over. */
+PLEXRL_API plexrl_status plexrl_lease_wait(plexrl_lease* lease, int64_t timeout_ms,
+                                           plexrl_error* err) PLEXRL_NOEXCEPT;
+/* Does not block. *asked = 1 when the holder is asked to yield; *within_ms (may be NULL): the time
+ * that is left for it. UNAVAILABLE while the lease is not held. */
+PLEXRL_API plexrl_status plexrl_lease_should_yield(plexrl_lease* lease, int* asked,
+                                                   int64_t* within_ms,
+                                                   plexrl_error* err) PLEXRL_NOEXCEPT;
+/* A descriptor that is readable when plexrl_lease_should_yield or plexrl_lease_wait may have
+ * something new, for the caller's own poll loop. It belongs to the lease and changes when the
+ * connection is re-established; -1 while it is lost. */
+PLEXRL_API int plexrl_lease_fd(plexrl_lease* lease) PLEXRL_NOEXCEPT;
+/* Suspends the regions, gives the device up and queues again. The caller has freed all other device
+ * memory and its kernels have ended. Then plexrl_lease_wait. */
+PLEXRL_API plexrl_status plexrl_lease_yield(plexrl_lease* lease, plexrl_error* err) PLEXRL_NOEXCEPT;
+/* Why does it wait? One sentence into text (terminated, at most capacity bytes). */
+PLEXRL_API plexrl_status plexrl_lease_explain(plexrl_lease* lease, char* text, size_t capacity,
+                                              plexrl_error* err) PLEXRL_NOEXCEPT;
+/* Gives the lease up, queued or held, and frees it with its regions. NULL is allowed. */
+PLEXRL_API void plexrl_lease_release(plexrl_lease* lease) PLEXRL_NOEXCEPT;
+
+/* Memory that keeps its address and contents over yields, usable only while the lease is held:
+ * touching it at other times faults. While others have the device the contents are in host memory
+ * that is charged to the job's grant. On the cpu backend it is ordinary memory of the process. */
+
+/* Makes a region of `bytes`, rounded up to whole pages, filled with zeros. The lease must be held.
+ * NO_CAPACITY: the grant's host memory has no room for it. Owned by the lease. */
+PLEXRL_API plexrl_status plexrl_region_create(plexrl_lease* lease, uint64_t bytes,
+                                              plexrl_region** out,
+                                              plexrl_error* err) PLEXRL_NOEXCEPT;
+/* The address does not change while the region lives. */
+PLEXRL_API void* plexrl_region_address(plexrl_region* region) PLEXRL_NOEXCEPT;
+PLEXRL_API uint64_t plexrl_region_bytes(plexrl_region* region) PLEXRL_NOEXCEPT;
+/* In any state of its lease. NULL is allowed. */
+PLEXRL_API plexrl_status plexrl_region_destroy(plexrl_region* region,
+                                               plexrl_error* err) PLEXRL_NOEXCEPT;
 
 /* ---- service -----------------------------------------------------------------------------------
  */

@@ -58,6 +58,8 @@ struct Free {
   void operator()(plexrl_session* s) const noexcept { plexrl_disconnect(s); }
   void operator()(plexrl_model* m) const noexcept { plexrl_model_release(m); }
   void operator()(plexrl_op* o) const noexcept { plexrl_op_free(o); }
+  void operator()(plexrl_lease* l) const noexcept { plexrl_lease_release(l); }
+  void operator()(plexrl_region* r) const noexcept { plexrl_region_destroy(r, nullptr); }
   void operator()(char* s) const noexcept { plexrl_string_free(s); }
 };
 template <class T>
@@ -411,6 +413,74 @@ struct SessionInfo {
   std::uint32_t lora_rank = 0;
 };
 
+// Memory that survives a yield; see plexrl_region_create. Destroy it before its Lease.
+class Region {
+ public:
+  [[nodiscard]] void* address() const noexcept { return plexrl_region_address(region_.get()); }
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return plexrl_region_bytes(region_.get()); }
+  [[nodiscard]] plexrl_region* handle() const noexcept { return region_.get(); }
+
+ private:
+  friend class Lease;
+  explicit Region(plexrl_region* region) : region_(region) {}
+  detail::Owned<plexrl_region> region_;
+};
+
+struct LeaseOptions {
+  std::uint64_t device_bytes = 0;      // 0 = all of the device
+  std::chrono::milliseconds limit{0};  // 0 = the site's
+  bool cooperative = true;
+  std::vector<std::int32_t> pids{};
+};
+
+// The device group for a process with an engine of its own; see plexrl.h. The destructor gives it
+// up.
+class Lease {
+ public:
+  // False when it is still queued after `timeout`.
+  [[nodiscard]] bool wait_for(std::chrono::milliseconds timeout) {
+    plexrl_error error{};
+    const plexrl_status status = plexrl_lease_wait(lease_.get(), timeout.count(), &error);
+    if (status != PLEXRL_OK && status != PLEXRL_TIMEOUT) throw Error(error);
+    return status == PLEXRL_OK;
+  }
+  void wait() {
+    detail::check([&](plexrl_error* e) { return plexrl_lease_wait(lease_.get(), -1, e); });
+  }
+  // The time that is left to yield, when the holder is asked to.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> should_yield() {
+    int asked = 0;
+    std::int64_t within_ms = 0;
+    detail::check([&](plexrl_error* e) {
+      return plexrl_lease_should_yield(lease_.get(), &asked, &within_ms, e);
+    });
+    if (asked == 0) return std::nullopt;
+    return std::chrono::milliseconds(within_ms);
+  }
+  // Gives the device up and queues again; then wait().
+  void yield() {
+    detail::check([&](plexrl_error* e) { return plexrl_lease_yield(lease_.get(), e); });
+  }
+  [[nodiscard]] std::string explain() {
+    char text[1024];
+    detail::check(
+        [&](plexrl_error* e) { return plexrl_lease_explain(lease_.get(), text, sizeof text, e); });
+    return text;
+  }
+  [[nodiscard]] Region create_region(std::uint64_t bytes) {
+    plexrl_region* region = nullptr;
+    detail::check(
+        [&](plexrl_error* e) { return plexrl_region_create(lease_.get(), bytes, &region, e); });
+    return Region(region);
+  }
+  [[nodiscard]] plexrl_lease* handle() const noexcept { return lease_.get(); }
+
+ private:
+  friend class Session;
+  explicit Lease(plexrl_lease* lease) : lease_(lease) {}
+  detail::Owned<plexrl_lease> lease_;
+};
+
 class Session {
  public:
   [[nodiscard]] static Session connect(const ConnectOptions& options = {}) {
@@ -445,6 +515,20 @@ class Session {
     detail::check(
         [&](plexrl_error* e) { return plexrl_model_create(session_.get(), &o, &model, e); });
     return Model(model);
+  }
+  // Queued; call wait().
+  [[nodiscard]] Lease acquire_lease(const LeaseOptions& options = {}) const {
+    plexrl_lease_options o{};
+    o.size = sizeof o;
+    o.device_bytes = options.device_bytes;
+    o.limit_ms = options.limit.count();
+    o.cooperative = options.cooperative ? 1 : 0;
+    o.pids = options.pids.data();
+    o.pid_count = options.pids.size();
+    plexrl_lease* lease = nullptr;
+    detail::check(
+        [&](plexrl_error* e) { return plexrl_lease_acquire(session_.get(), &o, &lease, e); });
+    return Lease(lease);
   }
   // "status", "jobs", "ops", "report", "metrics": one JSON document.
   [[nodiscard]] std::string query(const std::string& kind, std::uint32_t job_id = 0) const {

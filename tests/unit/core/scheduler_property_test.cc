@@ -41,9 +41,9 @@ std::vector<ModelId> populate(SimulatedDevice& device) {
 }
 
 OpId random_op(SimulatedDevice& device, const std::vector<ModelId>& models) {
-  static constexpr OpKind kKinds[] = {OpKind::kGenerate,  OpKind::kGenerate,
-                                      OpKind::kLogprobs,  OpKind::kForwardBackward,
-                                      OpKind::kOptimStep, OpKind::kSave, OpKind::kLease};
+  static constexpr OpKind kKinds[] = {
+      OpKind::kGenerate,  OpKind::kGenerate, OpKind::kLogprobs, OpKind::kForwardBackward,
+      OpKind::kOptimStep, OpKind::kSave,     OpKind::kLease};
   const OpKind kind = kKinds[device.random(7)];
   // A lease alternates with others until its work is done; the slice is about as long as an op.
   const Duration slice{kind == OpKind::kLease ? 20 * kMillisecond.ns : 0};

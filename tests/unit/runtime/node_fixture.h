@@ -107,7 +107,8 @@ class NodeFixture : public ::testing::Test {
         [this](const std::string&) {
           return Result<std::unique_ptr<store::BlobStore>>(store::make_memory_blob_store(
               blob_disk_, [this](std::function<void()> done) { loop_->post(std::move(done)); }));
-        }};
+        },
+        reaper_seam_};
     timer_ = loop_->make_timer([this] { node_->tick(); }).value();
     node_ = NodeRuntime::create(config_, options, std::move(seams)).value();
     std::optional<Status> ready;
@@ -331,6 +332,7 @@ class NodeFixture : public ::testing::Test {
   std::unique_ptr<NodeRuntime> node_;
   SessionId session_{1};
   std::uint64_t requests_ = 0;
+  Reaper* reaper_seam_ = nullptr;
   int tokens_ = 0;
 };
 

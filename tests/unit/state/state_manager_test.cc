@@ -88,6 +88,19 @@ const Kinds kTrained = {SegmentKind::kWeights, SegmentKind::kAdamM, SegmentKind:
 const Kinds kAll = {SegmentKind::kWeights, SegmentKind::kAdamM, SegmentKind::kAdamV,
                     SegmentKind::kSamplerWeights};
 
+TEST_F(StateManagerTest, MemoryOutsideThePoolCountsAgainstTheReservation) {
+  ASSERT_TRUE(manager_->open_tenant(kTenant, kAdmitted + 2 * kChunk).ok());
+  EXPECT_EQ(manager_->charge(TenantId{9}, 1).code(), Code::NOT_FOUND);
+  ASSERT_TRUE(manager_->charge(kTenant, 3 * kChunk).ok());
+  EXPECT_EQ(manager_->add_model(kModel, kTenant, kSegments, false).code(), Code::NO_CAPACITY);
+  manager_->refund(kTenant, 3 * kChunk);
+  EXPECT_TRUE(manager_->add_model(kModel, kTenant, kSegments, false).ok());
+  EXPECT_EQ(manager_->charge(kTenant, 2 * kChunk + 1).code(), Code::NO_CAPACITY);
+  EXPECT_TRUE(manager_->charge(kTenant, 2 * kChunk).ok());
+  manager_->close_tenant(kTenant);
+  manager_->refund(kTenant, 2 * kChunk);
+}
+
 TEST_F(StateManagerTest, ReservationsAreWholeChunksAndNeverMoreThanThePool) {
   EXPECT_TRUE(manager_->open_tenant({1}, 30 * kChunk + 99).ok());
   EXPECT_TRUE(manager_->open_tenant({2}, 30 * kChunk).ok());

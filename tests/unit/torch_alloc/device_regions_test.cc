@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Regions in the memory of a device, over the stub of a CUDA driver.
+#include "torch_alloc/device_regions.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+
+#include "fakes/cuda_stub.h"
+#include "torch_alloc/torch_alloc.h"
+
+namespace plexrl::torch_alloc {
+namespace {
+
+constexpr std::uint64_t kMib = 1U << 20;
+constexpr int kOutOfMemory = 2;
+
+class DeviceRegionsTest : public ::testing::Test {
+ protected:
+  DeviceRegionsTest() : stub_(PLEXRL_CUDA_STUB) {
+    stub_.reset();
+    stub_.set("total_bytes", 64L << 20);
+  }
+  void SetUp() override {
+    auto opened = DeviceRegions::open_cuda(PLEXRL_CUDA_STUB, 0);
+    ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
+    regions_ = *std::move(opened);
+  }
+  static UniqueFd host_file(std::uint64_t bytes) {
+    UniqueFd fd(::memfd_create("region", MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+    return fd;
+  }
+  static std::vector<std::byte> pattern(std::uint64_t bytes, unsigned seed) {
+    std::vector<std::byte> data(bytes);
+    for (std::size_t i = 0; i < data.size(); ++i)
+      data[i] = static_cast<std::byte>((i * 131 + i / 4096 + seed * 7919) & 0xff);
+    return data;
+  }
+  void write(client::RegionMemory& region, const std::vector<std::byte>& data) {
+    ASSERT_TRUE(regions_->backend()
+                    .copy_in(static_cast<std::byte*>(region.address()), data.data(), data.size())
+                    .ok());
+  }
+  std::vector<std::byte> read(const client::RegionMemory& region, std::uint64_t bytes) {
+    std::vector<std::byte> data(bytes);
+    EXPECT_TRUE(regions_->backend()
+                    .copy_out(data.data(), static_cast<std::byte*>(region.address()), bytes)
+                    .ok());
+    return data;
+  }
+
+  device::CudaStub stub_;
+  std::unique_ptr<DeviceRegions> regions_;
+};
+
+TEST_F(DeviceRegionsTest, KeepsContentsAndAddressAndFreesTheDevice) {
+  const std::uint64_t bytes = 5 * kMib + 4096;
+  const UniqueFd file = host_file(bytes);
+  {
+    auto region = regions_->make(bytes).value();
+    ASSERT_TRUE(region->resume(file.get()).ok());
+    EXPECT_EQ(read(*region, bytes), std::vector<std::byte>(bytes)) << "zeros at first";
+    void* const address = region->address();
+    for (unsigned turn = 0; turn < 3; ++turn) {
+      const auto data = pattern(bytes, turn);
+      write(*region, data);
+      ASSERT_TRUE(region->suspend(file.get()).ok());
+      EXPECT_EQ(stub_.count("used_bytes"), 0) << "the device is free";
+      ASSERT_TRUE(region->suspend(file.get()).ok()) << "again";
+      ASSERT_TRUE(region->resume(file.get()).ok());
+      EXPECT_EQ(region->address(), address);
+      EXPECT_EQ(read(*region, bytes), data);
+    }
+  }
+  regions_.reset();
+  EXPECT_TRUE(stub_.clean());
+  EXPECT_EQ(stub_.count("violations"), 0);
+}
+
+TEST_F(DeviceRegionsTest, AFailedResumeLosesNothing) {
+  const std::uint64_t bytes = 4 * kMib;
+  const UniqueFd file = host_file(bytes);
+  auto region = regions_->make(bytes).value();
+  ASSERT_TRUE(region->resume(file.get()).ok());
+  const auto data = pattern(bytes, 9);
+  write(*region, data);
+  ASSERT_TRUE(region->suspend(file.get()).ok());
+  using Fault = std::pair<const char*, long>;
+  for (const auto& [function, nth] :
+       {Fault{"cuMemCreate", 2}, Fault{"cuMemMap", 2}, Fault{"cuMemSetAccess", 1}}) {
+    stub_.fail(function, nth, kOutOfMemory);
+    EXPECT_FALSE(region->resume(file.get()).ok()) << function;
+    EXPECT_EQ(stub_.count("used_bytes"), 0) << function;
+    ASSERT_TRUE(region->resume(file.get()).ok()) << function;
+    EXPECT_EQ(read(*region, bytes), data) << function;
+    ASSERT_TRUE(region->suspend(file.get()).ok());
+  }
+}
+
+TEST_F(DeviceRegionsTest, MoreThanTheDeviceIsNoCapacity) {
+  const UniqueFd file = host_file(40 * kMib);
+  auto one = regions_->make(40 * kMib).value();
+  auto two = regions_->make(40 * kMib).value();
+  ASSERT_TRUE(one->resume(file.get()).ok());
+  EXPECT_EQ(two->resume(file.get()).code(), Code::NO_CAPACITY);
+  ASSERT_TRUE(one->suspend(file.get()).ok());
+  EXPECT_TRUE(two->resume(file.get()).ok());
+}
+
+TEST(TorchAlloc, WithoutCudaItGivesNothingAndSaysWhy) {
+  ::setenv("PLEXRL_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
+  EXPECT_EQ(plexrl_torch_alloc(4096, 0, nullptr), nullptr);
+  EXPECT_NE(std::string(plexrl_torch_error()).find("no CUDA driver"), std::string::npos)
+      << plexrl_torch_error();
+  plexrl_torch_free(nullptr, 0, 0, nullptr);
+  EXPECT_EQ(plexrl_torch_should_yield(), 0);
+  EXPECT_EQ(plexrl_torch_yield(), 0);
+}
+
+}  // namespace
+}  // namespace plexrl::torch_alloc
