@@ -58,6 +58,19 @@ died() {
   return 1
 }
 
+# Waits until both models have an engine that holds the pools.
+two_engines() {
+  local try
+  for ((try = 0; try < 200; try++)); do
+    [ "$(ask status --json | jq '[.engines[] | select(.state == "up")] | length')" != 2 ] || return 0
+    kill -0 "$trainer" 2>/dev/null || break
+    sleep 0.05
+  done
+  echo "no two engines after a restart"
+  cat "$node/log"
+  return 1
+}
+
 # both_survive ROLE POINT...: two jobs train, and at each point in turn the process dies. ROLE
 # "both" with POINT = KIND: plexrld as it has asked for it, and the engine as it gets it.
 both_survive() {
@@ -78,6 +91,8 @@ both_survive() {
     [ "$role" = engine ] && continue
     wait "$daemon" || true
     start_faulty
+    # Whoever dies next must leave somebody who holds the memory of the node.
+    [ "$role" = plexrld ] || two_engines
   done
   wait "$trainer" || cat "$node/$first.out" "$node/log"
   wait "$other" || cat "$node/$second.out" "$node/log"

@@ -13,7 +13,10 @@ setup() {
   chmod 755 "$work"
 }
 teardown() {
-  [ -z "${supervisor:-}" ] || kill "$supervisor" 2>/dev/null || true
+  if [ -n "${supervisor:-}" ]; then
+    kill "$supervisor" 2>/dev/null || true
+    wait "$supervisor" 2>/dev/null || true # it ends its service, which writes to $work
+  fi
   rm -rf "$work"
 }
 teardown_file() { drop_lab; }
