@@ -29,8 +29,8 @@ Status run_env(const EnvOptions& options) {
   if (!in_job)
     return error(
         Code::NOT_FOUND,
-        "PLEXRL_SOCKET is not set: this shell does not run in a job of a pool; submit with "
-        "sbatch --plexrl-pool=NAME and run this inside the job");
+        "PLEXRL_SOCKET is not set: this shell is no task of a pool's job; submit with sbatch "
+        "--plexrl-pool=NAME and run this inside the job, in a shell of salloc by srun");
   if (options.json)
     print_json(nlohmann::json(std::map<std::string, std::string>(pairs.begin(), pairs.end())));
   else

@@ -132,7 +132,8 @@ Status LeasedCommand::acquire() {
   const char* const token = std::getenv("PLEXRL_TOKEN");
   if (token == nullptr || *token == '\0')
     return error(Code::AUTH,
-                 "PLEXRL_TOKEN is not set: run inside a job that was submitted with --plexrl-pool");
+                 "PLEXRL_TOKEN is not set: run inside a job that was submitted with --plexrl-pool, "
+                 "in a shell of salloc by srun");
   target.token = token;
   target.client_name = "plexrl lease run";
   wire::LeaseAcquireT request;

@@ -142,7 +142,9 @@ void add_file_options(CLI::App& command, TrainOptions& options) {
   command.add_option("--summary", options.summary, "write the summary to this file");
   auto* checkpoint =
       command.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");
-  command.add_option("--checkpoint-every", options.checkpoint_every, "steps between checkpoints")
+  command
+      .add_option("--checkpoint-every", options.checkpoint_every,
+                  "steps between checkpoints; 0: at the end")
       ->capture_default_str();
   command.add_flag("--resume", options.resume, "go on from the checkpoint when there is one")
       ->needs(checkpoint);

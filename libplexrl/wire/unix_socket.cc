@@ -59,7 +59,7 @@ Status connect_failure(const std::string& path, int errno_value) {
   switch (errno_value) {
     case ENOENT:
     case ECONNREFUSED:
-      return error(Code::UNAVAILABLE, "nobody listens on '%s': is the service running?",
+      return error(Code::UNAVAILABLE, "nobody listens on '%s': is plexrld running on this host?",
                    path.c_str());
     case EACCES:
     case EPERM:

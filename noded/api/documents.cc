@@ -245,7 +245,7 @@ Result<std::string> Documents::report(std::uint32_t job_id, const Viewer& viewer
   const Tenant* const tenant = node_.tenants().find_job(job_id);
   // Whether somebody else's job is here is nobody's business.
   if (tenant == nullptr || !viewer.sees(*tenant))
-    return error(Code::NOT_FOUND, "job %u of yours is not on this node", job_id);
+    return error(Code::NOT_FOUND, "job %u is not on this node, or not yours", job_id);
   const TenantTotals none;
   const TenantTotals* const found = node_.accounting().find(tenant->id);
   const TenantTotals& totals = found == nullptr ? none : *found;

@@ -56,7 +56,8 @@ Status DeviceScheduler::admissible(std::uint64_t device_bytes, ModelId base) con
   if (base_bytes <= capacity && device_bytes <= capacity - base_bytes) return {};
   return error(Code::NO_CAPACITY,
                "needs %" PRIu64 " bytes of device memory beside %" PRIu64
-               " of its base, the device has %" PRIu64 "; use fewer rows or shorter sequences",
+               " of its base, the device has %" PRIu64
+               "; use fewer rows or shorter sequences, or a smaller lease",
                device_bytes, base_bytes, capacity);
 }
 
