@@ -151,7 +151,7 @@ Status FakeBackend::check_mapped(const std::byte* device, std::size_t bytes) {
 Status FakeBackend::copy_in(std::byte* device, const std::byte* host, std::size_t bytes) {
   PLEXRL_TRY(strike(faults_.copy_in, "copy in"));
   PLEXRL_TRY(check_mapped(device, bytes));
-  std::memcpy(device, host, bytes);
+  if (bytes > 0) std::memcpy(device, host, bytes);  // no address is needed for nothing
   spend(bytes, costs_.copy_bytes_per_second);
   return {};
 }
@@ -159,7 +159,7 @@ Status FakeBackend::copy_in(std::byte* device, const std::byte* host, std::size_
 Status FakeBackend::copy_out(std::byte* host, const std::byte* device, std::size_t bytes) {
   PLEXRL_TRY(strike(faults_.copy_out, "copy out"));
   PLEXRL_TRY(check_mapped(device, bytes));
-  std::memcpy(host, device, bytes);
+  if (bytes > 0) std::memcpy(host, device, bytes);
   spend(bytes, costs_.copy_bytes_per_second);
   return {};
 }
