@@ -156,6 +156,13 @@ void Accounting::save() {
                });
 }
 
+void Accounting::ended(TenantId tenant) {
+  const auto row = rows_.find(tenant);
+  if (row == rows_.end()) return;
+  settle(row->second);
+  row->second.seen = false;
+}
+
 void Accounting::forget(TenantId tenant) {
   if (const auto row = rows_.find(tenant); row != rows_.end())
     outstanding_ -= row->second.outstanding;

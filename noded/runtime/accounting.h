@@ -35,7 +35,7 @@ struct TenantTotals {
   std::int64_t wait_others_ns = 0;    // it had ops, and another tenant's op ran
   std::int64_t switch_ns = 0;         // exposed: it had ops, nothing ran, and state was being moved
   std::int64_t switch_hidden_ns = 0;  // state of its models was being moved while an op ran
-  std::int64_t wall_ns = 0;           // since its first op arrived
+  std::int64_t wall_ns = 0;           // from its first op to the job's end
   std::uint64_t replayed_ops = 0;
   std::uint64_t commits = 0;
   std::int64_t commit_stall_ns = 0;
@@ -70,6 +70,8 @@ class Accounting {
   // does nothing.
   void move_started(ModelId model, TenantId tenant) { moves_.insert_or_assign(model, tenant); }
   void move_ended(ModelId model) { moves_.erase(model); }
+  // The job's incarnation is over: its wall time stands still until its next op.
+  void ended(TenantId tenant);
   void forget(TenantId tenant);
 
   // Up to the last advance(). find: null when nothing was counted for the tenant.
@@ -90,7 +92,7 @@ class Accounting {
   struct Row {
     TenantTotals totals;
     std::uint64_t outstanding = 0;
-    bool seen = false;
+    bool seen = false;  // an op has come, and the job has not ended since
     Sums settled;  // the sums up to which `totals` is complete
     std::int64_t settled_device_ns = 0;
     std::string stored;  // as in the store

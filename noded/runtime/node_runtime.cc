@@ -197,6 +197,8 @@ Status NodeRuntime::load() {
   PLEXRL_TRY(models_.load());
   PLEXRL_TRY(log_.load());
   PLEXRL_TRY(accounting_.load());
+  for (const auto& [id, tenant] : tenants_.all())
+    if (!tenant.open()) accounting_.ended(id);
   PLEXRL_TRY(tasks_.load());
   ops_ = std::make_unique<OpTable>(OpId{(generation_ << kGenerationShift) + 1},
                                    config_.daemon.max_queued_ops_per_tenant);

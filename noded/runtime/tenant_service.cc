@@ -111,6 +111,8 @@ void TenantService::end_incarnation(TenantId tenant) {
   for (const Model* const model : parts_.models.of_tenant(tenant))
     parts_.op_service.drop_ops(model->id,
                                error(Code::CANCELLED, "the job has ended or was requeued"));
+  parts_.accounting.advance(parts_.clock.now());
+  parts_.accounting.ended(tenant);
 }
 
 Status TenantService::close(std::uint32_t job_id) {

@@ -64,6 +64,23 @@ TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
   EXPECT_EQ(books.find(a), nullptr);
 }
 
+TEST(Accounting, WallTimeStandsStillWhenTheJobHasEnded) {
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting books(store.queue);
+  const TenantId a{1};
+  books.advance(TimePoint{1000});
+  books.op_arrived(a);
+  books.advance(TimePoint{1020});
+  books.op_left(a);
+  books.ended(a);
+  books.advance(TimePoint{9000});
+  EXPECT_EQ(books.find(a)->wall_ns, 20);
+  books.op_arrived(a);  // it was requeued
+  books.advance(TimePoint{9005});
+  EXPECT_EQ(books.find(a)->wall_ns, 25);
+}
+
 TEST(Accounting, ManyReadersSeeTheSameTimes) {
   const auto memory = store::make_memory_store();
   store::QueuedStore store(*memory);
