@@ -93,7 +93,7 @@ class Accounting {
     TenantTotals totals;
     std::uint64_t outstanding = 0;
     bool seen = false;  // an op has come, and the job has not ended since
-    Sums settled;  // the sums up to which `totals` is complete
+    Sums settled;       // the sums up to which `totals` is complete
     std::int64_t settled_device_ns = 0;
     std::string stored;  // as in the store
   };
