@@ -119,7 +119,8 @@ TEST_F(ReapTest, StopsATaskOfTheJobAndNothingElse) {
   const Step mine(77, kUser);
   const Step other(78, kUser);
   const Step foreign(77, kOther);
-  const auto answer = ask(77, kUser, {mine.task(), other.task(), foreign.task(), mine.stepd(), 1});
+  // The task last: its slurmstepd ends with it.
+  const auto answer = ask(77, kUser, {mine.stepd(), other.task(), foreign.task(), 1, mine.task()});
   EXPECT_EQ(answer.stopped, 1U);
   EXPECT_EQ(answer.refused, 4U);
   EXPECT_TRUE(mine.task_ends());
