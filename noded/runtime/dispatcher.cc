@@ -383,9 +383,9 @@ void Dispatcher::removed(ModelId model) {
   parts_.listener.model_gone(model);
 }
 
-void Dispatcher::committed(ModelId model, const state::Position& position, Duration stall) {
+void Dispatcher::committed(ModelId model, const state::Position& position) {
   parts_.files.committed(model, position.applied_seq);
-  parts_.listener.model_committed(model, position, stall);
+  parts_.listener.model_committed(model, position);
 }
 
 void Dispatcher::commit_ended(ModelId model, const Status& why) {

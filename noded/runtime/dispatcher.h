@@ -24,7 +24,7 @@ class DispatchListener {
   virtual void op_started(Op& op) = 0;
   // It has a result, or Failure and changed nothing. Not called when its engine died.
   virtual void op_ended(OpId op, Result<wire::EngineOpDoneT> result) = 0;
-  virtual void model_committed(ModelId model, const state::Position& position, Duration stall) = 0;
+  virtual void model_committed(ModelId model, const state::Position& position) = 0;
   virtual void commit_ended(ModelId model, const Status& why) = 0;
   // It could not be made resident several times in a row.
   virtual void model_unusable(ModelId model, const Status& why) = 0;
@@ -118,7 +118,7 @@ class Dispatcher final : public MoveListener {
   void rolled_back(ModelId model) override;
   void damaged(ModelId model, const Status& why) override;
   void forgotten(ModelId model) override;
-  void committed(ModelId model, const state::Position& position, Duration stall) override;
+  void committed(ModelId model, const state::Position& position) override;
   void commit_ended(ModelId model, const Status& why) override;
 
  private:

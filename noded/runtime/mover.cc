@@ -140,7 +140,7 @@ void Mover::park_stored(ModelId model, const Status& stored) {
   const auto* manifest = models_.find(model) != nullptr ? state_.manifest(model) : nullptr;
   if (manifest == nullptr) return;  // a base, or removed meanwhile
   if (stored.ok()) {
-    listener_.committed(model, manifest->position, {});
+    listener_.committed(model, manifest->position);
   } else {
     // The device memory is gone and the manifest is the old one: as after an engine's death.
     PLEXRL_LOG(kError, "model %llu: suspend: %s", number(model), stored.to_string().c_str());
@@ -221,16 +221,13 @@ void Mover::commit_done(ModelId model, const Result<engine::Reply>& reply) {
     return listener_.commit_ended(model, reply ? unexpected("a commit") : reply.error());
   }
   const state::Position position{done->step, done->version, done->seq, done->gradients_pending};
-  const Duration stall{static_cast<std::int64_t>(done->stall_ns)};
-  state_.commit_done(model, done->epoch, position,
-                     [this, model, position, stall](const Status& stored) {
-                       committed(model, position, stall, stored);
-                     });
+  state_.commit_done(model, done->epoch, position, [this, model, position](const Status& stored) {
+    committed(model, position, stored);
+  });
 }
 
-void Mover::committed(ModelId model, const state::Position& position, Duration stall,
-                      const Status& stored) {
-  if (stored.ok()) listener_.committed(model, position, stall);
+void Mover::committed(ModelId model, const state::Position& position, const Status& stored) {
+  if (stored.ok()) listener_.committed(model, position);
   commit_over(model);
   listener_.commit_ended(model, stored);
 }

@@ -33,7 +33,7 @@ class MoveListener {
   // The engine and the state manager hold nothing of it any more.
   virtual void forgotten(ModelId model) = 0;
   // The manifest holds everything up to position.applied_seq. Also after a suspend that flipped it.
-  virtual void committed(ModelId model, const state::Position& position, Duration stall) = 0;
+  virtual void committed(ModelId model, const state::Position& position) = 0;
   // No commit is under way any more and none was made.
   virtual void commit_ended(ModelId model, const Status& why) = 0;
 };
@@ -80,8 +80,7 @@ class Mover {
   void suspend_done(ModelId model, const Result<engine::Reply>& reply);
   void resume_done(ModelId model, const Result<engine::Reply>& reply);
   void commit_done(ModelId model, const Result<engine::Reply>& reply);
-  void committed(ModelId model, const state::Position& position, Duration stall,
-                 const Status& stored);
+  void committed(ModelId model, const state::Position& position, const Status& stored);
   void park_stored(ModelId model, const Status& stored);
   void commit_over(ModelId model);
   void call(ModelId model, wire::EngineBodyUnion body,

@@ -337,8 +337,7 @@ void OpService::release_loads(ModelId model, std::uint64_t applied_seq) {
 }
 
 // How long the commit waited for ops costs nobody: only what ops waited for commits is counted.
-void OpService::model_committed(ModelId model, const state::Position& position,
-                                Duration /*stall*/) {
+void OpService::model_committed(ModelId model, const state::Position& position) {
   const Model* const row = parts_.models.find(model);
   if (row == nullptr) return;
   parts_.log.committed(model, position.applied_seq);

@@ -70,7 +70,7 @@ class OpService final : public DispatchListener {
 
   void op_started(Op& op) override;
   void op_ended(OpId op, Result<wire::EngineOpDoneT> result) override;
-  void model_committed(ModelId model, const state::Position& position, Duration stall) override;
+  void model_committed(ModelId model, const state::Position& position) override;
   void commit_ended(ModelId model, const Status& why) override;
   void model_unusable(ModelId model, const Status& why) override;
   void model_rolled_back(ModelId model, const Status& why) override { rollback_(model, why); }
