@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// PlacementRule: where one role of a job goes, by policy.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <variant>
+
+#include "core/placement_groups.h"
+
+namespace plexrl::core {
+
+struct PlacementRule {
+  enum class Kind : std::uint8_t { kIsolated, kPack, kSpread, kPhaseAware };
+  std::string_view name;
+  Kind kind = Kind::kIsolated;
+  bool backfill = false;
+};
+
+// A group of its own comes between the two.
+struct RoleChoice {
+  std::optional<GroupId> before;  // joined rather than a group of its own
+  std::optional<GroupId> after;   // joined when there is no room for a group of its own
+};
+
+[[nodiscard]] const std::vector<PlacementRule>& placement_rules();
+
+// What the job's other role has joined already.
+struct OtherRole {
+  GroupId joined;                   // none: it has a group of its own
+  std::int64_t delay_ns = 0;        // that this costs a step of the job at worst
+  std::int64_t others_wait_ns = 0;  // and a step of each of the others there
+};
+
+[[nodiscard]] RoleChoice choose_group(const PlacementRule& rule, const PlacementGroups& groups,
+                                      const PlacementJob& job, const RoleDemand& role,
+                                      const OtherRole& other);
+
+}  // namespace plexrl::core
