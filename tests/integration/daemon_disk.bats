@@ -9,14 +9,6 @@ build='' node='' daemon='' # the helpers set them
 setup() { require_daemon; }
 teardown() { drop_node; }
 
-# In chunks of 4 MiB: a model has 4 committed and 5 on the device; host memory has 16, the device 6.
-make_small_node() {
-  make_node
-  sed -i -e 's/host_memory_mib: 512/host_memory_mib: 64/' -e 's/device_memory_mib: 256/device_memory_mib: 88/' \
-    -e "s|activation_memory_mib: 64|activation_memory_mib: 64, kv_host_mib: 8, quantum_ms: 50, disk_tier_dir: $node/blobs, disk_tier_mib: 400|" \
-    -e 's/retention_s: 0/retention_s: 0\n  chunk_kib: 4096/' "$node/plexrl.yaml"
-}
-
 # Four jobs that train at once; fills `trainers`.
 train_four() {
   trainers=()
@@ -62,4 +54,45 @@ wait_for_blobs() {
   jq -e '.disk.chunks == 100 and (.disk.method | length > 0)' "$node/state.json"
   ask status --state | grep -E "weights .*(host|disk)"
   for i in 11 12 13 14; do close_job "$i"; done
+}
+
+# random_tenant JOB SEED RUN: what the model's ops gave is in RUN-SEED.out, its last state in RUN-SEED.state.
+random_tenant() {
+  local pairs
+  mapfile -t pairs < <(open_job "$1" full)
+  timeout 300 env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/random_tenant.py" "$build" "$2" 40 "$node/$3-$2.state" \
+    >"$node/$3-$2.out" 3>&-
+  close_job "$1"
+}
+
+# one_schedule SEED: two to four models, each alone and then all at once. A job that came back under its
+# number would find its state, so numbers are not used twice.
+one_schedule() {
+  local first=$(($1 * 10)) models=$(($1 % 3 + 2)) seed tenant tenants=()
+  for ((seed = first; seed < first + models; seed++)); do random_tenant $((2 * seed + 2)) "$seed" alone; done
+  for ((seed = first; seed < first + models; seed++)); do
+    random_tenant $((2 * seed + 3)) "$seed" shared &
+    tenants+=($!)
+  done
+  [ "$models" -lt 4 ] || wait_for_blobs
+  for tenant in "${tenants[@]}"; do wait "$tenant"; done
+  for ((seed = first; seed < first + models; seed++)); do
+    [ "$(wc -l <"$node/alone-$seed.out")" = 40 ]
+    diff "$node"/{alone,shared}-"$seed.out" | cut -c 1-300 | head -n 6
+    cmp "$node"/{alone,shared}-"$seed.out"
+    cmp "$node"/{alone,shared}-"$seed.state"
+  done
+  rm "$node"/{alone,shared}-*
+}
+
+@test "random schedules of two to four full-parameter models: every bit as alone" {
+  make_small_node
+  sed -i "s|host_memory_mib: 64|host_memory_mib: 48|" "$node/plexrl.yaml"
+  start_daemon
+  local memory=48
+  local first=${PLEXRL_SEED:-$RANDOM} rounds=$((3 * ${PLEXRL_SOAK:-1})) i
+  for ((i = 0; i < rounds; i++)); do
+    echo "schedule $i of $rounds, PLEXRL_SEED=$((first + i))"
+    one_schedule $((first + i))
+  done
 }

@@ -47,6 +47,14 @@ make_node() {
 	END
 }
 
+# In chunks of 4 MiB: a model has 4 committed and 5 on the device; host memory has 16, the device 6.
+make_small_node() {
+  make_node
+  sed -i -e 's/host_memory_mib: 512/host_memory_mib: 64/' -e 's/device_memory_mib: 256/device_memory_mib: 88/' \
+    -e "s|activation_memory_mib: 64|activation_memory_mib: 64, kv_host_mib: 8, quantum_ms: 50, disk_tier_dir: $node/blobs, disk_tier_mib: 400|" \
+    -e 's/retention_s: 0/retention_s: 0\n  chunk_kib: 4096/' "$node/plexrl.yaml"
+}
+
 # start_daemon [LAUNCHER...]: a launcher ends with exec.
 start_daemon() {
   "$@" "$build/plexrld" --config "$node/plexrl.yaml" --node n1 >>"$node/log" 2>&1 3>&- &
@@ -63,12 +71,12 @@ start_daemon() {
 
 ask() { timeout 20 "$build/plexrl" "$@" --socket "$node/run/plexrld.sock"; }
 
-# open_job ID MODE [USER]: prints the environment of its tasks as words for env(1).
+# open_job ID MODE [USER]: with `memory` MiB of host memory (64); prints the environment of its tasks as words for env(1).
 open_job() {
   local rank=0
   [ "$2" = lora ] && rank=8
   ask job open --job-id "$1" --user "${3:-root}" \
-    --grant "v1:pool=rl:share=100:mem=64:mode=$2:rank=$rank:slowdown=0:models=tiny" --json |
+    --grant "v1:pool=rl:share=100:mem=${memory:-64}:mode=$2:rank=$rank:slowdown=0:models=tiny" --json |
     jq -r 'to_entries[] | "\(.key)=\(.value)"'
 }
 close_job() { ask job close --job-id "$1"; }
