@@ -10,6 +10,7 @@
 #include <charconv>
 #include <csignal>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -20,10 +21,14 @@ namespace {
 constexpr std::size_t kMaxDepth = 256;  // of ancestors
 // A cgroup file has a dozen lines, a title is one; more of a hostile one is not read.
 constexpr std::size_t kMaxText = 64U << 10;
+// An environment may be large; Slurm's variables are anywhere in it.
+constexpr std::size_t kMaxEnvironment = 2U << 20;
+// The parents of a process that are read while some of them end are read again.
+constexpr int kTries = 3;
 
-std::string read_proc(pid_t pid, const char* name) {
+std::string read_proc(pid_t pid, const char* name, std::size_t limit = kMaxText) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/" + name, std::ios::binary);
-  std::string text(kMaxText, '\0');
+  std::string text(limit, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
   return text;
@@ -56,17 +61,29 @@ std::vector<pid_t> ancestors_of(pid_t pid) {
   return chain;
 }
 
-// Nobody but root can be a slurmstepd of root, so a title cannot be forged.
-std::uint32_t job_of_ancestors(pid_t pid) {
-  const std::vector<pid_t> chain = ancestors_of(pid);
-  for (const pid_t ancestor : chain) {
-    if (!runs_as(ancestor, 0)) continue;
-    const std::uint32_t job = job_of_title(read_proc(ancestor, "cmdline"));
-    if (job == 0) continue;
+// Nobody but root can be a slurmstepd of root, so a title cannot be forged. 0: none of them is one;
+// nothing: they change too fast to say.
+std::optional<std::uint32_t> job_of_ancestors(pid_t pid) {
+  for (int i = 0; i < kTries; ++i) {
+    const std::vector<pid_t> chain = ancestors_of(pid);
+    std::uint32_t job = 0;
+    for (const pid_t ancestor : chain) {
+      if (!runs_as(ancestor, 0)) continue;
+      job = job_of_title(read_proc(ancestor, "cmdline"));
+      if (job != 0) break;
+    }
     // Read again: a link that ended meanwhile may have lent its number to somebody else.
-    return ancestors_of(pid) == chain ? job : 0;
+    if (ancestors_of(pid) == chain) return job;
   }
-  return 0;
+  return std::nullopt;
+}
+
+// By Slurm's word as long as there is any.
+std::optional<std::uint32_t> job_of(pid_t pid) {
+  if (const std::uint32_t job = job_of_cgroup(read_proc(pid, "cgroup")); job != 0) return job;
+  const auto job = job_of_ancestors(pid);
+  if (!job || *job != 0) return job;
+  return job_of_environment(read_proc(pid, "environ", kMaxEnvironment));
 }
 
 std::uint32_t number_at(std::string_view text) {
@@ -90,6 +107,18 @@ std::uint32_t job_of_cgroup(std::string_view text) {
   return 0;
 }
 
+std::uint32_t job_of_environment(std::string_view text) {
+  constexpr std::string_view kBegin = "SLURM_JOB_ID=";
+  while (!text.empty()) {
+    const std::string_view entry = text.substr(0, text.find('\0'));
+    text.remove_prefix(std::min(entry.size() + 1, text.size()));
+    if (entry.substr(0, kBegin.size()) != kBegin) continue;
+    const std::string_view number = entry.substr(kBegin.size());
+    return number.find_first_not_of("0123456789") == std::string_view::npos ? number_at(number) : 0;
+  }
+  return 0;
+}
+
 std::uint32_t job_of_title(std::string_view title) {
   constexpr std::string_view kBegin = "slurmstepd: [";
   return title.substr(0, kBegin.size()) == kBegin ? number_at(title.substr(kBegin.size())) : 0;
@@ -109,11 +138,11 @@ Result<JobProcess> JobProcess::open(pid_t pid, std::uint32_t job_id, std::uint32
   if (!fd) return errno_error(Code::PERMISSION, errno, "pid %d", pid);
   JobProcess process(std::move(fd));
   const bool of_user = runs_as(pid, uid);
-  std::uint32_t job = job_of_cgroup(read_proc(pid, "cgroup"));
-  if (job == 0) job = job_of_ancestors(pid);
+  const auto job = job_of(pid);
   if (process.ended()) return error(Code::NOT_FOUND, "pid %d has ended", pid);
   if (!of_user) return error(Code::PERMISSION, "pid %d is not of uid %u", pid, uid);
-  if (job != job_id) return error(Code::PERMISSION, "pid %d is not of job %u", pid, job_id);
+  if (!job) return error(Code::PERMISSION, "pid %d: its parents come and go", pid);
+  if (*job != job_id) return error(Code::PERMISSION, "pid %d is not of job %u", pid, job_id);
   return process;
 }
 

@@ -6,7 +6,9 @@
 // A process belongs to a job when it runs as the job's user and
 // - its control group is one that Slurm made for the job (".../slurm.../job_N/..."), or,
 // - where Slurm uses no control groups (proctrack/linuxproc), its ancestors lead to a slurmstepd of
-//   root whose title names the job ("slurmstepd: [N.step]").
+//   root whose title names the job ("slurmstepd: [N.step]"), or,
+// - where nothing leads to Slurm any more, as its parents have ended, its environment names the job
+//   (SLURM_JOB_ID). A user can write what he likes there, about processes of his own.
 #pragma once
 
 #include <sys/types.h>
@@ -37,6 +39,8 @@ class JobProcess {
 
 // The job that a text in the form of /proc/PID/cgroup names; 0: none of Slurm's.
 [[nodiscard]] std::uint32_t job_of_cgroup(std::string_view text);
+// The job that a text in the form of /proc/PID/environ names; 0: none.
+[[nodiscard]] std::uint32_t job_of_environment(std::string_view text);
 // The job that the title of a slurmstepd names; 0: it is another program.
 [[nodiscard]] std::uint32_t job_of_title(std::string_view title);
 

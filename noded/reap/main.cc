@@ -3,6 +3,7 @@
 // node that runs as root for longer than a hook; plexrl-reap(8) describes it.
 #include <fcntl.h>
 #include <pwd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -47,9 +48,18 @@ plexrl::Result<plexrl::UniqueFd> passed_socket() {
   return socket;
 }
 
+// A handle per process of a request, which may name more than the usual 1,024.
+void allow_many_fds() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 plexrl::Status run(const std::string& user) {
   PLEXRL_ASSIGN(const uid_t uid, uid_of(user));
   PLEXRL_ASSIGN(auto socket, passed_socket());
+  allow_many_fds();
   return plexrl::reap::ReapServer(std::move(socket), uid).run(kIdle);
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <vector>
 
 #include "base/log.h"
 #include "reap/job_process.h"
@@ -36,20 +37,31 @@ Result<std::string> read_exactly(int fd, std::size_t bytes, TimePoint deadline) 
   return text;
 }
 
+void count(const Status& status, wire::ReapAnswer& answer) {
+  if (status.ok()) {
+    ++answer.stopped;
+  } else if (status.code() == Code::NOT_FOUND) {
+    ++answer.gone;
+  } else {
+    // The first few say enough; a request may name thousands.
+    if (++answer.refused <= 8) PLEXRL_LOG(kWarning, "refused: %s", status.to_string().c_str());
+  }
+}
+
+// All are looked at before the first is stopped: the end of one takes away what shows whose child
+// the next one is.
 wire::ReapAnswer carry_out(const wire::ReapRequest& request) {
   wire::ReapAnswer answer;
+  std::vector<JobProcess> found;
   for (const pid_t pid : request.pids) {
-    const auto process = JobProcess::open(pid, request.job_id, request.uid);
-    const Status status = process ? process->kill() : process.error();
-    if (status.ok()) {
-      ++answer.stopped;
-    } else if (status.code() == Code::NOT_FOUND) {
-      ++answer.gone;
+    auto process = JobProcess::open(pid, request.job_id, request.uid);
+    if (process) {
+      found.push_back(*std::move(process));
     } else {
-      // The first few say enough; a request may name thousands.
-      if (++answer.refused <= 8) PLEXRL_LOG(kWarning, "refused: %s", status.to_string().c_str());
+      count(process.error(), answer);
     }
   }
+  for (const JobProcess& process : found) count(process.kill(), answer);
   PLEXRL_LOG(kInfo, "job %u of uid %u: %u processes stopped, %u had ended, %u refused",
              request.job_id, request.uid, answer.stopped, answer.gone, answer.refused);
   return answer;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -84,6 +85,73 @@ class Step {
   pid_t task_ = 0;
 };
 
+// A step whose task has started another process, with `words` before its command: variables of its
+// environment, or "env -i".
+class Family {
+ public:
+  Family(std::uint32_t job, uid_t uid, const std::string& words) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    const std::string title = "slurmstepd: [" + std::to_string(job) + ".0]";
+    const std::string script = "setpriv --reuid " + std::to_string(uid) +
+                               " --clear-groups bash -c '" + words +
+                               " sleep 100 & echo $$ $! >&4; wait' & wait";
+    stepd_ = ::fork();
+    if (stepd_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::dup2(ends[1], 4);
+      ::execl("/bin/bash", title.c_str(), "-c", script.c_str(), nullptr);
+      ::_exit(1);
+    }
+    ::close(ends[1]);
+    char text[32] = {};
+    EXPECT_GT(::read(ends[0], text, sizeof text - 1), 0);
+    ::close(ends[0]);
+    EXPECT_EQ(std::sscanf(text, "%d %d", &parent_, &child_), 2);
+    EXPECT_TRUE(comes_true([this] { return line_of(child_, "comm") == "sleep"; }));
+  }
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+  ~Family() {
+    for (const pid_t pid : {parent_, child_, stepd_})
+      if (pid > 1) ::kill(pid, SIGKILL);
+    (void)::waitpid(stepd_, nullptr, 0);
+  }
+  [[nodiscard]] pid_t parent() const { return parent_; }
+  [[nodiscard]] pid_t child() const { return child_; }
+  // The parent ends, and with it all that leads from the child to a slurmstepd.
+  void orphan() const {
+    const std::string link = " " + std::to_string(parent_) + " ";
+    EXPECT_NE(line_of(child_, "stat").find(link), std::string::npos);
+    ::kill(parent_, SIGKILL);
+    EXPECT_TRUE(
+        comes_true([&] { return line_of(child_, "stat").find(link) == std::string::npos; }));
+  }
+  [[nodiscard]] bool child_ends() const {
+    return comes_true([this] { return !child_lives(); });
+  }
+  [[nodiscard]] bool child_lives() const {
+    return std::filesystem::exists("/proc/" + std::to_string(child_) + "/exe");
+  }
+
+ private:
+  static std::string line_of(pid_t pid, const char* name) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/" + name);
+    std::string line;
+    std::getline(file, line);
+    return line;
+  }
+  template <typename Condition>
+  static bool comes_true(Condition condition) {
+    for (int i = 0; i < 1000 && !condition(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return condition();
+  }
+  pid_t stepd_ = 0;
+  pid_t parent_ = 0;
+  pid_t child_ = 0;
+};
+
 class ReapTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -133,6 +201,42 @@ TEST_F(ReapTest, AStoppedTaskIsStoppedForGood) {
   ASSERT_EQ(::kill(step.task(), SIGSTOP), 0);
   EXPECT_EQ(ask(77, kUser, {step.task()}).stopped, 1U);
   EXPECT_TRUE(step.task_ends());
+}
+
+// Its parent is named first and has ended long before its own turn comes.
+TEST_F(ReapTest, StoppingAParentDoesNotSpareTheChild) {
+  const Family family(77, kUser, "env -i");
+  const Step other(78, kUser);
+  std::vector<pid_t> pids(500, other.task());
+  pids.insert(pids.begin(), family.parent());
+  pids.push_back(family.child());
+  const auto answer = ask(77, kUser, pids);
+  EXPECT_EQ(answer.stopped, 2U);
+  EXPECT_EQ(answer.refused, 500U);
+  EXPECT_TRUE(family.child_ends());
+}
+
+TEST_F(ReapTest, AnOrphanIsKnownByItsEnvironment) {
+  const Family family(77, kUser, "FIRST=1 SLURM_JOB_ID=77 LAST=1");
+  family.orphan();
+  EXPECT_EQ(ask(77, kOther, {family.child()}).refused, 1U) << "another user";
+  EXPECT_EQ(ask(7, kUser, {family.child()}).refused, 1U) << "another job";
+  EXPECT_EQ(ask(77, kUser, {family.child()}).stopped, 1U);
+  EXPECT_TRUE(family.child_ends());
+}
+
+TEST_F(ReapTest, AnOrphanThatNamesNoJobIsRefused) {
+  const Family family(77, kUser, "env -i");
+  family.orphan();
+  EXPECT_EQ(ask(77, kUser, {family.child()}).refused, 1U);
+  EXPECT_TRUE(family.child_lives());
+}
+
+// What Slurm says comes first: a job that was submitted from within another one may show both.
+TEST_F(ReapTest, AnEnvironmentDoesNotOverruleSlurm) {
+  const Family family(78, kUser, "SLURM_JOB_ID=77");
+  EXPECT_EQ(ask(77, kUser, {family.child()}).refused, 1U);
+  EXPECT_TRUE(family.child_lives());
 }
 
 TEST_F(ReapTest, NeverInitItselfOrRoot) {
@@ -260,6 +364,17 @@ TEST(JobOfCgroup, ReadsWhatSlurmMakes) {
   EXPECT_EQ(job_of_cgroup("0::/slurm/uid_1/job_\n0::/slurm/uid_1/job_9x/a\n"), 0U);
   EXPECT_EQ(job_of_cgroup("0::/job_3/slurm\n"), 0U);
   EXPECT_EQ(job_of_cgroup(""), 0U);
+}
+
+TEST(JobOfEnvironment, ReadsWhatSlurmSets) {
+  const auto of = [](std::string_view text) { return job_of_environment(text); };
+  EXPECT_EQ(of(std::string_view("A=1\0SLURM_JOB_ID=42\0B=2\0", 24)), 42U);
+  EXPECT_EQ(of("SLURM_JOB_ID=42"), 42U);
+  EXPECT_EQ(of(std::string_view("XSLURM_JOB_ID=42\0SLURM_JOB_ID_=1\0", 34)), 0U);
+  EXPECT_EQ(of(std::string_view("SLURM_JOB_ID=42x\0", 17)), 0U);
+  EXPECT_EQ(of(std::string_view("SLURM_JOB_ID=42/7\0", 18)), 0U);
+  EXPECT_EQ(of("SLURM_JOB_ID="), 0U);
+  EXPECT_EQ(of(""), 0U);
 }
 
 TEST(JobOfTitle, ReadsASlurmstepd) {
