@@ -56,6 +56,40 @@ sample() { env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/sample_once.py" "$build
   grep "^plexrl: LOST: .*the state of model '.*' is gone: it was in memory that ended with plexrld and its engines; it starts from its base again: load a checkpoint" "$node/60.out"
 }
 
+# The longest pause of each is printed, as a measurement: of one whose base is shared with the engine that
+# dies, and of one with an engine of its own.
+@test "an engine shared by two jobs dies: both go on, and the other engine is never started again" {
+  make_node
+  start_daemon
+  local pairs shared_out="$node/shared.out" own_out="$node/own.out" kill
+  mapfile -t pairs < <(open_job 71 full)
+  env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/random_tenant.py" "$build" 3 100000 "$node/own.state" >"$own_out" 3>&- &
+  local own=$!
+  until [ -s "$own_out" ]; do sleep 0.05; done
+  local untouched
+  untouched=$(engine)
+  mapfile -t pairs < <(open_job 72 lora)
+  env "${pairs[@]}" python3 "$BATS_TEST_DIRNAME/bystander.py" "$build" "$node/end" >"$shared_out" 3>&- &
+  local bystander=$!
+  for kill in 73 74 75; do
+    mapfile -t pairs < <(open_job "$kill" lora)
+    env "${pairs[@]}" timeout 60 "$build/plexrl" train --env sort --seed 5 --steps 3 --prompts 4 --samples 2 \
+      --eval-prompts 0 --log "$node/$kill.log" >"$node/$kill.out" 2>&1 3>&- &
+    local trainer=$!
+    wait_for_step "$kill" 1
+    [ "$(engine)" != "$untouched" ]
+    kill -9 "$(engine)"
+    wait "$trainer" || cat "$node/$kill.out" "$node/log"
+    [ "$(grep -c '"phase":"grpo"' "$node/$kill.log")" = 3 ]
+    close_job "$kill"
+  done
+  touch "$node/end"
+  wait "$bystander"
+  echo "# the bystander on the shared base waited $(cat "$shared_out") ms at most" >&3
+  kill -0 "$untouched"
+  kill "$own"
+}
+
 @test "an engine that stands still is ended, and the job reaches the same state" {
   make_node
   start_daemon
