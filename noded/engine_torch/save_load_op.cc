@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // save (publish to the sampler, or a file) and load: one step each.
+#include <unistd.h>
+
+#include <cerrno>
 #include <optional>
 #include <vector>
 
@@ -82,6 +85,10 @@ class SaveOp final : public OpRun {
   Status write() {
     HostState host(*env_.state, /*with_contents=*/true);
     PLEXRL_ASSIGN(const SavedFile file, save_checkpoint(env_.fd, host.state(), args_.format));
+    // Here and not in plexrld, whose loop would stand still for it; there only the name is left to
+    // sync.
+    if (args_.target == SaveTarget::Store && ::fsync(env_.fd) != 0)
+      return errno_error(Code::IO, errno, "save: sync the checkpoint");
     result_.bytes = file.bytes;
     result_.sha256 = file.sha256;
     result_.step = env_.state->step;

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -17,6 +18,19 @@
 #include "engine_torch/model_dir.h"
 #include "engine_torch/safetensors.h"
 #include "held_model.h"
+
+namespace {
+int synced = 0;      // calls of fsync
+int sync_error = 0;  // what it fails with
+}  // namespace
+
+// In the place of the C library's, for the whole program.
+extern "C" int fsync(int /*fd*/) {
+  ++synced;
+  if (sync_error == 0) return 0;
+  errno = sync_error;
+  return -1;
+}
 
 namespace plexrl::model {
 namespace {
@@ -311,6 +325,25 @@ TEST(Checkpoint, OpsSaveAndLoadThroughAFile) {
   EXPECT_EQ(loaded->AsLoadResult()->step, 12U);
   EXPECT_EQ(run_op(model, args_union(save)).error().code(), Code::INVALID_ARGUMENT);  // no fd
   EXPECT_EQ(run_op(model, args_union(load)).error().code(), Code::INVALID_ARGUMENT);
+}
+
+TEST(Checkpoint, AFileOfTheStoreIsOnDiskWhenTheSaveHasEnded) {
+  HeldModel model(layout_of(tiny_config(), TrainMode::Full));
+  wire::SaveArgsT save;
+  save.target = wire::SaveTarget::Store;
+  const UniqueFd fd = memory_file();
+  synced = 0;
+  ASSERT_TRUE(run_op(model, args_union(save), fd.get()));
+  EXPECT_EQ(synced, 1);
+  sync_error = ENOSPC;
+  const auto saved = run_op(model, args_union(save), fd.get());
+  sync_error = 0;
+  ASSERT_FALSE(saved);
+  EXPECT_EQ(saved.error().code(), Code::IO);
+  // A client's fd may be anything, and what becomes of it is the client's matter.
+  save.target = wire::SaveTarget::ClientFd;
+  ASSERT_TRUE(run_op(model, args_union(save), fd.get()));
+  EXPECT_EQ(synced, 2);
 }
 
 class Directory : public testing::Test {
