@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // CheckpointStore: checkpoints that users keep with the service, <dir>/<uid>/<name>, with a quota
 // per uid. A save goes to a temporary file that the engine writes through an fd and syncs; finish()
-// makes it the checkpoint: fsync (nothing is left to write), rename, fsync of the folder. A checkpoint that a model was loaded from can
-// be held: a second link keeps the file as it was, whatever becomes of the name. Names are checked
-// by the caller (valid_name); a uid sees its own folder only. Loop thread only.
+// makes it the checkpoint: fsync (nothing is left to write), rename, fsync of the folder. A
+// checkpoint that a model was loaded from can be held: a second link keeps the file as it was,
+// whatever becomes of the name. Names are checked by the caller (valid_name); a uid sees its own
+// folder only. Loop thread only.
 #pragma once
 
 #include <compare>
