@@ -96,10 +96,12 @@ void Mover::resume_done(ModelId model, const Result<engine::Reply>& reply) {
 }
 
 void Mover::park(ModelId model) {
-  if (committing(model)) {
-    park_after_commit_.insert(model);
-    return;
-  }
+  const auto commit = committing_.find(model);
+  if (commit == committing_.end() || commit->second == Commit::kStoring) return start_park(model);
+  park_after_commit_.insert(model);
+}
+
+void Mover::start_park(ModelId model) {
   moving_.insert(model);
   state_.prepare(model, state::Need::kSuspend,
                  [this, model](const Status& ready) { start_suspend(model, ready); });
@@ -109,6 +111,11 @@ void Mover::start_suspend(ModelId model, const Status& ready) {
   auto plan = ready.ok() ? state_.plan_suspend(model) : Result<state::MovePlan>(ready);
   if (!plan) {
     moving_.erase(model);
+    // It changed since the copy whose manifest is on its way.
+    if (plan.error().code() == Code::BUSY && committing(model)) {
+      park_after_commit_.insert(model);
+      return;
+    }
     return listener_.park_failed(model, plan.error());
   }
   wire::EngineSuspendT request;
@@ -181,9 +188,8 @@ void Mover::forget_parked(ModelId model) {
 Status Mover::commit(ModelId model) {
   if (committing(model) || moving_.count(model) != 0)
     return error(Code::BUSY, "a move or commit is under way");
-  const Model* const row = models_.find(model);
-  PLEXRL_CHECK(row != nullptr, "bases are never committed");
-  committing_[model] = row->position;
+  PLEXRL_CHECK(models_.find(model) != nullptr, "bases are never committed");
+  committing_[model] = Commit::kCopying;
   // Without a disk tier, and where there is room, the answer is known before the call ends.
   struct Answer {
     bool late = false;
@@ -221,9 +227,12 @@ void Mover::commit_done(ModelId model, const Result<engine::Reply>& reply) {
     return listener_.commit_ended(model, reply ? unexpected("a commit") : reply.error());
   }
   const state::Position position{done->step, done->version, done->seq, done->gradients_pending};
+  committing_[model] = Commit::kStoring;
   state_.commit_done(model, done->epoch, position, [this, model, position](const Status& stored) {
     committed(model, position, stored);
   });
+  if (!committing(model) || forget_after_commit_.count(model) != 0) return;
+  if (park_after_commit_.erase(model) != 0) start_park(model);
 }
 
 void Mover::committed(ModelId model, const state::Position& position, const Status& stored) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mover: carries the StateManager's plans out on the engines: resume, suspend, forget, commit. One
 // move or commit of a model is under way at a time; a suspend that comes during a commit waits for
-// it. A move may first wait for host memory: for
-// segments that come from the disk tier or go to it. A model is parked as soon as it is off the
-// device; a resume waits until its manifest is on disk. Loop thread only; listener calls come from
-// the loop, except that a plan which cannot be made is reported from inside the call.
+// its copy, and for its manifest only when something changed since. A move may first wait for host
+// memory: for segments that come from the disk tier or go to it. A model is parked as soon as it is
+// off the device; a resume waits until its manifest is on disk. Loop thread only; listener calls
+// come from the loop, except that a plan which cannot be made is reported from inside the call.
 #pragma once
 
 #include <map>
@@ -74,6 +74,7 @@ class Mover {
   void discard(ModelId model, std::function<void()> done);
 
  private:
+  void start_park(ModelId model);
   void start_resume(ModelId model, const Status& ready);
   void start_suspend(ModelId model, const Status& ready);
   [[nodiscard]] Status start_commit(ModelId model);
@@ -91,7 +92,8 @@ class Mover {
   state::StateManager& state_;
   MoveListener& listener_;
   std::set<ModelId> moving_;
-  std::map<ModelId, state::Position> committing_;  // as of the commit's start
+  enum class Commit : std::uint8_t { kCopying, kStoring };
+  std::map<ModelId, Commit> committing_;
   std::set<ModelId> park_after_commit_;
   std::set<ModelId> forget_after_commit_;
   std::set<ModelId> storing_;  // parked, and the manifest is on its way to the disk

@@ -303,7 +303,10 @@ void ChunkStateManager::remove_model(ModelId model) {
     orphan(found_transfer->second, blobs);
   if (!chunks.empty() || !blobs.empty() || record.in_doubt) erase_stored(model, chunks, blobs);
   if (record.tenant) tenants_.at(record.tenant).admitted -= record.admitted_chunks;
+  const auto parking = std::move(record.parking);
   models_.erase(found);
+  if (parking)
+    parking->flipped(error(Code::CANCELLED, "model %" PRIu64 " was removed", model.value));
 }
 
 std::uint64_t ChunkStateManager::device_bytes(ModelId model) const {
@@ -433,10 +436,13 @@ void ChunkStateManager::mark_dirty(ModelId model, const Position& now) {
 
 Result<MovePlan> ChunkStateManager::plan_suspend(ModelId model) {
   ModelRecord& record = at(model);
-  if (record.tier != Tier::kResident || record.copy)
+  // The copy of a commit is made and holds all changes: only its manifest is on its way.
+  const bool copied = record.flip && record.dirty.empty();
+  if (record.tier != Tier::kResident || (record.copy && !copied))
     return error(Code::BUSY, "model %" PRIu64 " is moving or being committed", model.value);
   PLEXRL_TRY(park_extras(model, record));
-  if (const Status status = plan_copy(model, record); !status.ok()) {
+  const Status status = copied ? Status() : plan_copy(model, record);
+  if (!status.ok()) {
     drop_gradients(record);
     drop_kv_host(record);
     return status;
@@ -447,7 +453,7 @@ Result<MovePlan> ChunkStateManager::plan_suspend(ModelId model) {
   for (const SegmentSpec& spec : record.segments) {
     Chunks host;
     for (const auto& entry : record.copy->entries)
-      if (entry.kind == spec.kind) host = entry.host;
+      if (!copied && entry.kind == spec.kind) host = entry.host;
     if (spec.kind == SegmentKind::kGradients) host = record.gradients;
     plan.segments.push_back(move_of(spec, record.device.at(spec.kind), std::move(host)));
   }
@@ -488,6 +494,24 @@ void ChunkStateManager::suspend_done(ModelId model, const Position& position, Fl
   PLEXRL_CHECK(record.tier == Tier::kSuspending, "a suspend ended that was not planned");
   unmap_all(record);
   if (record.kv && record.kv->leaving) drop_kv(record);
+  if (record.flip) {
+    record.parking = ModelRecord::Parking{position, std::move(flipped)};
+    return;
+  }
+  settle_parked(model, record, position, std::move(flipped));
+}
+
+// It is off the device, and no manifest is on its way. Without a copy of its own the suspend
+// counted on a commit; what that commit could not store is dirty again, and gone.
+void ChunkStateManager::settle_parked(ModelId model, ModelRecord& record, const Position& position,
+                                      Flipped flipped) {
+  if (!record.copy && !record.dirty.empty()) {
+    drop_gradients(record);
+    parked_at_manifest(record);
+    return flipped(
+        error(Code::IO, "model %" PRIu64 ": the commit before could not be stored", model.value));
+  }
+  if (!record.copy) record.copy = ModelRecord::Copy{++record.last_epoch, {}};
   Position committed = position;
   committed.gradients_pending = false;
   const bool behind = record.manifest.epoch > 0 && committed != record.manifest.position;
@@ -509,7 +533,7 @@ void ChunkStateManager::suspend_failed(ModelId model) {
   ModelRecord& record = at(model);
   PLEXRL_CHECK(record.tier == Tier::kSuspending, "a suspend ended that was not planned");
   record.tier = Tier::kResident;
-  drop_copy(record, true);
+  if (!record.flip) drop_copy(record, true);
   drop_gradients(record);
   drop_kv_host(record);
   if (record.kv && record.kv->leaving) drop_kv(record);
@@ -627,8 +651,19 @@ void ChunkStateManager::flip(ModelId model, ModelRecord& record, const Position&
   record.flip = ModelRecord::Flip{std::move(next), std::move(replaced), std::move(replaced_blobs)};
   store_.write(std::make_shared<const store::Batch>(std::move(batch)),
                [this, model, done = std::move(flipped)](const Status& status) {
-                 done(flip_answered(model, status));
+                 const Status stored = flip_answered(model, status);
+                 done(stored);
+                 settle_parking(model, stored);
                });
+}
+
+// A suspend may have ended meanwhile.
+void ChunkStateManager::settle_parking(ModelId model, const Status& stored) {
+  const auto found = models_.find(model);
+  if (found == models_.end() || !found->second.parking) return;
+  const ModelRecord::Parking parking = *std::exchange(found->second.parking, std::nullopt);
+  if (!stored.ok()) return parking.flipped(stored);
+  settle_parked(model, found->second, parking.position, parking.flipped);
 }
 
 // The model may have been removed meanwhile; its chunks went with the erase of its row.

@@ -79,6 +79,8 @@ class ChunkStateManager final : public StateManager {
   [[nodiscard]] Status park_extras(ModelId model, ModelRecord& record);
   void flip(ModelId model, ModelRecord& record, const Position& position, Flipped flipped);
   [[nodiscard]] Status flip_answered(ModelId model, const Status& status);
+  void settle_parking(ModelId model, const Status& stored);
+  void settle_parked(ModelId model, ModelRecord& record, const Position& position, Flipped flipped);
   void flip_failed(ModelRecord& record);
   void parked_at_manifest(ModelRecord& record);
   void drop_copy(ModelRecord& record, bool dirty_again);

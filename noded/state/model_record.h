@@ -2,11 +2,13 @@
 // ModelRecord: what the StateManager knows about one model.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "base/result.h"
 #include "state/segment.h"
 
 namespace plexrl::state {
@@ -43,6 +45,14 @@ struct ModelRecord {
     std::vector<BlobId> replaced_blobs;
   };
   std::optional<Flip> flip;
+
+  // A suspend that ended while the manifest of the commit before it was on its way: nothing had
+  // changed since that copy, so it made none of its own. It is told what becomes of that manifest.
+  struct Parking {
+    Position position;
+    std::function<void(const Status&)> flipped;
+  };
+  std::optional<Parking> parking;
 
   // Gradients are parked beside the manifest, not in it: a crash finds the manifest alone. In host
   // chunks or in a blob.

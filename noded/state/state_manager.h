@@ -114,7 +114,8 @@ class StateManager {
   virtual void mark_dirty(ModelId model, const Position& now) = 0;
 
   // NO_CAPACITY: no host chunks for KV or gradients; go on running, free KV, or commit first. BUSY
-  // while a commit or move is under way.
+  // while a move is under way, and while a commit is being copied; once it is copied (commit_done)
+  // only when something changed since the copy.
   [[nodiscard]] virtual Result<MovePlan> plan_suspend(ModelId model) = 0;
   // The model is parked, its device chunks are free. The manifest flips when the state changed
   // since; until `flipped` the model must not be resumed. `position`: applied_seq as in

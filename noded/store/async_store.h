@@ -20,7 +20,8 @@ class AsyncStore : public StateStore {
   // it fail too, up to the end of that report: what is on disk has no holes, and who writes the
   // failed ones again, in their order, keeps it so. `done` may be empty.
   virtual void write(BatchPtr batch, Done done) = 0;
-  // Waits for the disk and calls what is to be called, here and now.
+  // Waits for the disk and calls what is to be called, here and now; also for what those called
+  // write.
   virtual void settle() = 0;
   // The changes go on, but nobody who wrote before this call hears of them: the callers are going.
   virtual void abandon() = 0;

@@ -35,8 +35,10 @@ void WriteQueue::write(BatchPtr batch, Done done) {
 }
 
 void WriteQueue::settle() {
-  drained().unlock();
-  tell();
+  do {
+    drained().unlock();
+    tell();
+  } while (!idle());
 }
 
 void WriteQueue::abandon() {

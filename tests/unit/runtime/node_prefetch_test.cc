@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model that is brought in while another one computes: it costs no waiting, and when it fails or
-// is not wanted any more, nothing of it is left.
+// is not wanted any more, nothing of it is left. And one that is brought in the place of another.
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,9 +11,10 @@ namespace {
 
 class NodePrefetch : public NodeFixture {
  protected:
-  // Two jobs with a full model each, 200 of 1024 KiB; the first one's is resident.
-  void begin(Duration op_time) {
-    fake_options_.segment_bytes = 40 << 10;
+  // Two jobs with a full model each, of five segments, on a device of 1024 KiB; the first one's is
+  // resident.
+  void begin(Duration op_time, std::uint64_t segment_bytes = 40 << 10) {
+    fake_options_.segment_bytes = segment_bytes;
     fake_options_.op_time = op_time;
     config_.pools[0].host_memory_mib = 8;
     start();
@@ -86,6 +87,26 @@ TEST_F(NodePrefetch, ThatFailsGivesEverythingBackAndIsTriedAgain) {
   EXPECT_TRUE(run(c, mc, 1, train(3)).status.ok());
   EXPECT_TRUE(run(c, mc, 2, optim()).status.ok());
   EXPECT_EQ(weights_of(b_, mb_, 3), weights_of(c, mc, 3));
+}
+
+TEST_F(NodePrefetch, InThePlaceOfACommittedModelWaitsForNoDisk) {
+  begin({}, 120 << 10);
+  hold_disk();
+  const auto step = submit(a_, ma_, 3, train(4));
+  const auto optim_step = submit(a_, ma_, 4, optim());
+  const auto next = submit(b_, mb_, 1, train(3));
+  ASSERT_TRUE(turn_until([&] { return tier(mb_) == "device"; }));
+  EXPECT_EQ(tier(ma_), "host");
+  EXPECT_EQ(node_->state().manifest(ModelId{ma_})->position.step, 1u) << "the disk is held";
+  EXPECT_FALSE(optim_step->outcome.has_value());
+  // It comes back from the state that was on its way.
+  const auto back = submit(a_, ma_, 5, train(5));
+  int turns = 0;
+  ASSERT_TRUE(turn_until([&] { return ++turns > 50; }));
+  EXPECT_EQ(tier(ma_), "host");
+  let_disk_go();
+  for (const auto& op : {step, optim_step, next, back}) EXPECT_TRUE(wait(op).status.ok());
+  EXPECT_EQ(node_->state().manifest(ModelId{ma_})->position.step, 2u);
 }
 
 TEST_F(NodePrefetch, OfACancelledOpCostsNothingButTheMove) {

@@ -400,8 +400,8 @@ TEST_F(StateManagerFlipTest, TheOldManifestIsTrueAndItsChunksAreTakenUntilTheNew
   EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
   EXPECT_EQ(free_chunks("host"), 43u);
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::BUSY);
-  EXPECT_EQ(manager_->plan_suspend(kModel).error().code(), Code::BUSY);
   step(3, 3);
+  EXPECT_EQ(manager_->plan_suspend(kModel).error().code(), Code::BUSY) << "changed since the copy";
   EXPECT_TRUE(queued_.queue.write_group());
   EXPECT_EQ(free_chunks("host"), 43u) << "on disk, and not told yet";
   queued_.tell();
@@ -432,6 +432,65 @@ TEST_F(StateManagerFlipTest, AParkFreesTheDeviceAtOnceAndTheOldChunksLater) {
   EXPECT_EQ(answers_, (std::vector<Code>{Code::OK}));
   EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 2u);
   EXPECT_EQ(free_chunks("host"), 50u);
+}
+
+TEST_F(StateManagerFlipTest, AParkBehindACopiedCommitCopiesNothingAndWaitsForNoDisk) {
+  begin_commit();
+  const auto plan = manager_->plan_suspend(kModel);
+  ASSERT_TRUE(plan.has_value()) << plan.error().to_string();
+  EXPECT_EQ(copied(*plan), Kinds{});
+  manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+  EXPECT_EQ(free_chunks("device"), 20u);
+  EXPECT_TRUE(answers_.empty());
+  queued_.run();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::OK, Code::OK}));
+  EXPECT_EQ(free_chunks("host"), 50u);
+  EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 2u);
+}
+
+TEST_F(StateManagerFlipTest, AParkBehindACommitFallsWithItsManifest) {
+  for (const bool told_before : {false, true}) {
+    answers_.clear();
+    begin_commit();
+    ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+    store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+    if (told_before) queued_.run();
+    manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+    queued_.run();
+    EXPECT_EQ(answers_, (std::vector<Code>{Code::IO, Code::IO}));
+    store_.fault = [] { return store::FaultyStore::Fault::kNone; };
+    EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
+    resume();
+    step(2, 2);
+  }
+}
+
+TEST_F(StateManagerFlipTest, AParkThatFailsBehindACommitLeavesTheCommit) {
+  begin_commit();
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  manager_->suspend_failed(kModel);
+  queued_.run();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::OK}));
+  EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND) << "clean";
+}
+
+TEST_F(StateManagerFlipTest, AParkBehindACommitStoresAPositionThatWentOn) {
+  begin_commit();
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  manager_->suspend_done(kModel, {2, 0, 3, false}, told());
+  queued_.queue.settle();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::OK, Code::OK}));
+  EXPECT_EQ(manager_->engine_lost(kModel).applied_seq, 3u);
+}
+
+TEST_F(StateManagerFlipTest, AModelRemovedWhileItsParkWaitsForACommitTellsBoth) {
+  begin_commit();
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+  manager_->remove_model(kModel);
+  queued_.run();
+  EXPECT_EQ(answers_, (std::vector<Code>{Code::CANCELLED, Code::CANCELLED}));
+  EXPECT_EQ(free_chunks("host"), 60u);
 }
 
 TEST_F(StateManagerFlipTest, AParkWhoseManifestTheDiskRefusesDropsItsGradients) {
