@@ -233,7 +233,8 @@ Status ChunkStateManager::continue_stored(ModelId model, ModelRecord& record) {
         why = std::string("manifest: segment ") + kind_name(entry.kind) + " has another size";
     }
     for (const SegmentSpec& spec : record.segments)
-      if (spec.committed && record.committed(spec.kind) == nullptr)
+      if (spec.committed && record.committed(spec.kind) == nullptr &&
+          !ModelRecord::holds_nothing(spec.kind, record.manifest.position))
         why = std::string("manifest: segment ") + kind_name(spec.kind) + " is missing";
   }
   if (!why.empty()) {

@@ -53,12 +53,17 @@ const Manifest::Entry* ModelRecord::committed(SegmentKind kind) const {
   return nullptr;
 }
 
+bool ModelRecord::holds_nothing(SegmentKind kind, const Position& position) {
+  return kind == SegmentKind::kSamplerWeights && position.version == 0;
+}
+
 // The first manifest has no clean segments to share, so it gets all of them.
 std::vector<SegmentSpec> ModelRecord::to_copy() const {
   std::vector<SegmentSpec> chosen;
   if (dirty.empty()) return chosen;
   for (const SegmentSpec& spec : segments)
-    if (spec.committed && (dirty.contains(spec.kind) || committed(spec.kind) == nullptr))
+    if (spec.committed && !holds_nothing(spec.kind, now) &&
+        (dirty.contains(spec.kind) || committed(spec.kind) == nullptr))
       chosen.push_back(spec);
   return chosen;
 }

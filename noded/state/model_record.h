@@ -85,6 +85,9 @@ struct ModelRecord {
   [[nodiscard]] const Manifest::Entry* committed(SegmentKind kind) const;
   // Committed segments that the next manifest must get new copies of. Empty: nothing changed.
   [[nodiscard]] std::vector<SegmentSpec> to_copy() const;
+  // Sampler weights hold nothing before the first version is published: they are not copied, and a
+  // manifest of such a position may do without them.
+  [[nodiscard]] static bool holds_nothing(SegmentKind kind, const Position& position);
   void note(const Position& position);  // mark_dirty
 };
 

@@ -32,6 +32,8 @@ class NodeDisk : public NodeFixture {
     Job job;
     job.tenant = open_job(number, 1000 + number, "full", 2);
     job.model = model(job.tenant, "p", wire::TrainMode::Full);
+    // Sampler weights are committed once they hold something.
+    EXPECT_TRUE(run(job.tenant, job.model, ++job.seq, publish()).status.ok());
     return job;
   }
   void open_three() {

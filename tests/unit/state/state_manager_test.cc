@@ -47,12 +47,12 @@ class StateManagerTest : public testing::Test {
     manager_->resume_done(kModel);
   }
   void step(std::uint64_t step, std::uint64_t seq) {
-    manager_->mark_dirty(kModel, {.step = step, .version = 0, .applied_seq = seq});
+    manager_->mark_dirty(kModel, {.step = step, .version = 1, .applied_seq = seq});
   }
   Status commit(std::uint64_t step, std::uint64_t seq) {
     auto plan = manager_->plan_commit(kModel);
     if (!plan) return plan.error();
-    return commit_done(plan->epoch, {.step = step, .version = 0, .applied_seq = seq});
+    return commit_done(plan->epoch, {.step = step, .version = 1, .applied_seq = seq});
   }
   // Until the disk has answered.
   Status commit_done(std::uint64_t epoch, const Position& position) {
@@ -182,7 +182,7 @@ TEST_F(StateManagerTest, AStepIsCommittedOnceAndTheNextResumeCopiesIt) {
   EXPECT_EQ(manager_->engine_lost(kModel).step, 1u);
   const auto plan = manager_->plan_resume(kModel);
   EXPECT_EQ(copied(*plan), kAll);
-  EXPECT_EQ(plan->position, (Position{1, 0, 2, false}));
+  EXPECT_EQ(plan->position, (Position{1, 1, 2, false}));
 }
 
 TEST_F(StateManagerTest, CleanSegmentsAreNotCopiedAgain) {
@@ -193,9 +193,28 @@ TEST_F(StateManagerTest, CleanSegmentsAreNotCopiedAgain) {
   step(2, 2);
   const auto trained = manager_->plan_commit(kModel);
   EXPECT_EQ(copied(*trained), kTrained);
-  ASSERT_TRUE(commit_done(trained->epoch, {2, 0, 2, false}).ok());
+  ASSERT_TRUE(commit_done(trained->epoch, {2, 1, 2, false}).ok());
   manager_->mark_dirty(kModel, {.step = 2, .version = 3, .applied_seq = 3});
   EXPECT_EQ(copied(*manager_->plan_commit(kModel)), (Kinds{SegmentKind::kSamplerWeights}));
+}
+
+TEST_F(StateManagerTest, SamplerWeightsAreCopiedOnceAVersionIsPublished) {
+  add();
+  resume();
+  manager_->mark_dirty(kModel, {.step = 1, .version = 0, .applied_seq = 1});
+  const auto trained = manager_->plan_commit(kModel);
+  EXPECT_EQ(copied(*trained), kTrained);
+  ASSERT_TRUE(commit_done(trained->epoch, {1, 0, 1, false}).ok());
+  open(false);
+  add();
+  const auto back = manager_->plan_resume(kModel);
+  EXPECT_EQ(copied(*back), kTrained);
+  manager_->resume_done(kModel);
+  manager_->mark_dirty(kModel, {.step = 1, .version = 2, .applied_seq = 2});
+  const auto published = manager_->plan_commit(kModel);
+  EXPECT_EQ(copied(*published), Kinds{SegmentKind::kSamplerWeights});
+  ASSERT_TRUE(commit_done(published->epoch, {1, 2, 2, false}).ok());
+  EXPECT_EQ(manager_->manifest(kModel)->entries.size(), 4u);
 }
 
 TEST_F(StateManagerTest, ALoadAtTheSameStepMakesAllDirty) {
@@ -215,7 +234,7 @@ TEST_F(StateManagerTest, WhatChangesDuringACommitIsDirtyAfterIt) {
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::BUSY);
   EXPECT_EQ(manager_->plan_suspend(kModel).error().code(), Code::BUSY);
   step(2, 2);
-  ASSERT_TRUE(commit_done(plan->epoch, {1, 0, 1, false}).ok());
+  ASSERT_TRUE(commit_done(plan->epoch, {1, 1, 1, false}).ok());
   EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
   EXPECT_TRUE(commit(2, 2).ok());
 }
@@ -231,7 +250,7 @@ TEST_F(StateManagerTest, AFailedCommitLeavesTheOldStateAndIsTriedAgain) {
   EXPECT_EQ(manager_->manifest(kModel)->position.step, 1u);
   const auto second = manager_->plan_commit(kModel);
   EXPECT_GT(second->epoch, first->epoch);
-  EXPECT_EQ(commit_done(first->epoch, {2, 0, 2, false}).code(), Code::PROTOCOL);
+  EXPECT_EQ(commit_done(first->epoch, {2, 1, 2, false}).code(), Code::PROTOCOL);
   EXPECT_TRUE(commit(2, 2).ok());
 }
 
@@ -241,7 +260,7 @@ TEST_F(StateManagerTest, ParkingADirtyModelCommitsIt) {
   step(1, 1);
   const auto plan = manager_->plan_suspend(kModel);
   EXPECT_EQ(copied(*plan), kAll);
-  ASSERT_TRUE(suspend_done({1, 0, 1, false}).ok());
+  ASSERT_TRUE(suspend_done({1, 1, 1, false}).ok());
   EXPECT_EQ(manager_->manifest(kModel)->epoch, plan->epoch);
   EXPECT_EQ(free_chunks("device"), 20u);
   EXPECT_EQ(free_chunks("host"), 50u);
@@ -254,7 +273,7 @@ TEST_F(StateManagerTest, ParkingACleanModelCopiesAndWritesNothing) {
   ASSERT_TRUE(commit(1, 1).ok());
   const int writes = store_.writes;
   EXPECT_TRUE(copied(*manager_->plan_suspend(kModel)).empty());
-  ASSERT_TRUE(suspend_done({1, 0, 1, false}).ok());
+  ASSERT_TRUE(suspend_done({1, 1, 1, false}).ok());
   EXPECT_EQ(store_.writes, writes);
 }
 
@@ -264,11 +283,11 @@ TEST_F(StateManagerTest, PendingGradientsAreParkedAndNeverCommitted) {
   step(1, 1);
   ASSERT_TRUE(commit(1, 1).ok());
   manager_->mark_dirty(kModel,
-                       {.step = 1, .version = 0, .applied_seq = 2, .gradients_pending = true});
+                       {.step = 1, .version = 1, .applied_seq = 2, .gradients_pending = true});
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND);
   EXPECT_EQ(copied(*manager_->plan_suspend(kModel)), (Kinds{SegmentKind::kGradients}));
-  ASSERT_TRUE(suspend_done({1, 0, 1, true}).ok());
-  EXPECT_EQ(manager_->manifest(kModel)->position, (Position{1, 0, 1, false}));
+  ASSERT_TRUE(suspend_done({1, 1, 1, true}).ok());
+  EXPECT_EQ(manager_->manifest(kModel)->position, (Position{1, 1, 1, false}));
   const auto plan = manager_->plan_resume(kModel);
   EXPECT_TRUE(plan->position.gradients_pending);
   EXPECT_EQ(copied(*plan).size(), kAll.size() + 1);
@@ -375,11 +394,11 @@ class StateManagerFlipTest : public StateManagerTest {
   void begin_commit() {
     const auto plan = manager_->plan_commit(kModel);
     ASSERT_TRUE(plan.has_value());
-    manager_->commit_done(kModel, plan->epoch, {2, 0, 2, false}, told());
+    manager_->commit_done(kModel, plan->epoch, {2, 1, 2, false}, told());
   }
   void begin_park() {
     ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
-    manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+    manager_->suspend_done(kModel, {2, 1, 2, false}, told());
   }
   StateManager::Flipped told() {
     return [this](const Status& status) { answers_.push_back(status.code()); };
@@ -439,7 +458,7 @@ TEST_F(StateManagerFlipTest, AParkBehindACopiedCommitCopiesNothingAndWaitsForNoD
   const auto plan = manager_->plan_suspend(kModel);
   ASSERT_TRUE(plan.has_value()) << plan.error().to_string();
   EXPECT_EQ(copied(*plan), Kinds{});
-  manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+  manager_->suspend_done(kModel, {2, 1, 2, false}, told());
   EXPECT_EQ(free_chunks("device"), 20u);
   EXPECT_TRUE(answers_.empty());
   queued_.run();
@@ -455,7 +474,7 @@ TEST_F(StateManagerFlipTest, AParkBehindACommitFallsWithItsManifest) {
     ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
     store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
     if (told_before) queued_.run();
-    manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+    manager_->suspend_done(kModel, {2, 1, 2, false}, told());
     queued_.run();
     EXPECT_EQ(answers_, (std::vector<Code>{Code::IO, Code::IO}));
     store_.fault = [] { return store::FaultyStore::Fault::kNone; };
@@ -477,7 +496,7 @@ TEST_F(StateManagerFlipTest, AParkThatFailsBehindACommitLeavesTheCommit) {
 TEST_F(StateManagerFlipTest, AParkBehindACommitStoresAPositionThatWentOn) {
   begin_commit();
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
-  manager_->suspend_done(kModel, {2, 0, 3, false}, told());
+  manager_->suspend_done(kModel, {2, 1, 3, false}, told());
   queued_.queue.settle();
   EXPECT_EQ(answers_, (std::vector<Code>{Code::OK, Code::OK}));
   EXPECT_EQ(manager_->engine_lost(kModel).applied_seq, 3u);
@@ -486,7 +505,7 @@ TEST_F(StateManagerFlipTest, AParkBehindACommitStoresAPositionThatWentOn) {
 TEST_F(StateManagerFlipTest, AModelRemovedWhileItsParkWaitsForACommitTellsBoth) {
   begin_commit();
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
-  manager_->suspend_done(kModel, {2, 0, 2, false}, told());
+  manager_->suspend_done(kModel, {2, 1, 2, false}, told());
   manager_->remove_model(kModel);
   queued_.run();
   EXPECT_EQ(answers_, (std::vector<Code>{Code::CANCELLED, Code::CANCELLED}));
@@ -495,13 +514,13 @@ TEST_F(StateManagerFlipTest, AModelRemovedWhileItsParkWaitsForACommitTellsBoth) 
 
 TEST_F(StateManagerFlipTest, AParkWhoseManifestTheDiskRefusesDropsItsGradients) {
   manager_->mark_dirty(kModel,
-                       {.step = 2, .version = 0, .applied_seq = 3, .gradients_pending = true});
+                       {.step = 2, .version = 1, .applied_seq = 3, .gradients_pending = true});
   begin_park();
   store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
   queued_.run();
   EXPECT_EQ(answers_, (std::vector<Code>{Code::IO}));
   const auto plan = manager_->plan_resume(kModel);
-  EXPECT_EQ(plan->position, (Position{1, 0, 1, false}));
+  EXPECT_EQ(plan->position, (Position{1, 1, 1, false}));
 }
 
 TEST_F(StateManagerFlipTest, AModelRemovedOnTheWayGivesEverythingBackOnceItsRowIsGone) {
@@ -536,7 +555,7 @@ TEST_F(StateManagerTest, AParkThatCannotBeStoredFallsBackToTheOldState) {
   step(2, 2);
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
   store_.fault = [] { return store::FaultyStore::Fault::kBefore; };
-  EXPECT_EQ(suspend_done({2, 0, 2, false}).code(), Code::IO);
+  EXPECT_EQ(suspend_done({2, 1, 2, false}).code(), Code::IO);
   EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 1u);
 }
 
@@ -546,14 +565,14 @@ TEST_F(StateManagerTest, WithoutAShadowAParkWritesOverTheOnlyCopyAndSaysSo) {
   step(1, 1);
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NO_CAPACITY);
   ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
-  ASSERT_TRUE(suspend_done({1, 0, 1, false}).ok());
+  ASSERT_TRUE(suspend_done({1, 1, 1, false}).ok());
   resume();
   step(2, 2);
   const auto plan = manager_->plan_suspend(kModel);
   EXPECT_EQ(copied(*plan), kAll);
   EXPECT_EQ(free_chunks("host"), 50u);
   EXPECT_EQ(memory_->get("manifests", kModel.value, 0).error().code(), Code::NOT_FOUND);
-  ASSERT_TRUE(suspend_done({2, 0, 2, false}).ok());
+  ASSERT_TRUE(suspend_done({2, 1, 2, false}).ok());
   EXPECT_EQ(manager_->plan_resume(kModel)->position.step, 2u);
 }
 
@@ -638,7 +657,7 @@ TEST_F(StateManagerTest, AnAdoptedModelKeepsItsChunks) {
   ASSERT_TRUE(commit(1, 1).ok());
   open(false);
   add();
-  ASSERT_TRUE(manager_->adopt(kModel, plan->segments, {1, 0, 1, false}).ok());
+  ASSERT_TRUE(manager_->adopt(kModel, plan->segments, {1, 1, 1, false}).ok());
   EXPECT_EQ(manager_->plan_commit(kModel).error().code(), Code::NOT_FOUND);
   EXPECT_EQ(free_chunks("device"), 7u);
 }
@@ -647,7 +666,7 @@ TEST_F(StateManagerTest, AnAdoptedModelThatWentOnIsDirty) {
   add();
   const auto plan = manager_->plan_resume(kModel);
   manager_->resume_failed(kModel);
-  ASSERT_TRUE(manager_->adopt(kModel, plan->segments, {3, 0, 5, false}).ok());
+  ASSERT_TRUE(manager_->adopt(kModel, plan->segments, {3, 1, 5, false}).ok());
   EXPECT_EQ(copied(*manager_->plan_commit(kModel)), kAll);
 }
 
