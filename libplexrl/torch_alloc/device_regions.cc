@@ -3,52 +3,69 @@
 
 #include <sys/mman.h>
 
+#include <array>
 #include <cerrno>
 
+#include "base/log.h"
 #include "device/cuda_backend.h"
 
 namespace plexrl::torch_alloc {
 namespace {
 
-// The usual granularity of device memory; regions of a few MiB must not take a large chunk each.
-constexpr std::size_t kChunkBytes = 2U << 20;
+// The first is the usual granularity of device memory: regions of a few MiB must not take a large
+// chunk each.
+constexpr std::array<std::size_t, 3> kChunkBytes = {2U << 20, 16U << 20, 128U << 20};
+constexpr std::uint64_t kLeastChunks = 8;
 
 unsigned long long number(std::uint64_t value) { return value; }
 
-// The memfd, for the length of a copy.
+// The region's memfd in this process, from its first suspend on: mapping and pinning again for each
+// copy would cost more than the copies.
 class HostView {
  public:
-  HostView(int fd, std::uint64_t bytes)
-      : bytes_(bytes),
-        data_(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0)) {}
+  static Result<std::unique_ptr<HostView>> open(device::DeviceBackend& backend, int fd,
+                                                std::uint64_t bytes) {
+    void* const data =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (data == MAP_FAILED)
+      return errno_error(Code::NO_CAPACITY, errno, "map %llu bytes of host memory", number(bytes));
+    std::unique_ptr<HostView> view(new HostView(static_cast<std::byte*>(data), bytes));
+    auto pin = backend.pin({view->data_, bytes});
+    if (pin)
+      view->pin_ = *std::move(pin);
+    else
+      PLEXRL_LOG(kWarning,
+                 "a region of %llu bytes is copied slowly, its host memory is not pinned: %s",
+                 number(bytes), pin.error().text().c_str());
+    return view;
+  }
   ~HostView() {
-    if (data_ != MAP_FAILED) (void)::munmap(data_, bytes_);
+    pin_.reset();
+    (void)::munmap(data_, bytes_);
   }
   HostView(const HostView&) = delete;
   HostView& operator=(const HostView&) = delete;
-  [[nodiscard]] Status status() const {
-    if (data_ != MAP_FAILED) return {};
-    return errno_error(Code::NO_CAPACITY, errno, "map %llu bytes of host memory", number(bytes_));
-  }
-  [[nodiscard]] std::byte* data() const { return static_cast<std::byte*>(data_); }
+  [[nodiscard]] std::byte* data() const { return data_; }
 
  private:
+  HostView(std::byte* data, std::uint64_t bytes) : data_(data), bytes_(bytes) {}
+  std::byte* data_;
   std::uint64_t bytes_;
-  void* data_;
+  std::unique_ptr<device::HostPin> pin_;
 };
 
 }  // namespace
 
 class DeviceRegionMemory final : public client::RegionMemory {
  public:
-  DeviceRegionMemory(DeviceRegions& regions, std::unique_ptr<device::Reservation> place,
+  DeviceRegionMemory(DeviceRegions::ChunkSize& size, std::unique_ptr<device::Reservation> place,
                      std::uint64_t bytes)
-      : regions_(regions), place_(std::move(place)), bytes_(bytes) {}
+      : size_(size), place_(std::move(place)), bytes_(bytes) {}
   DeviceRegionMemory(const DeviceRegionMemory&) = delete;
   DeviceRegionMemory& operator=(const DeviceRegionMemory&) = delete;
   ~DeviceRegionMemory() override {
     place_.reset();  // unmaps
-    regions_.give_back(chunks_);
+    size_.give_back(chunks_);
   }
 
   [[nodiscard]] void* address() const override { return place_->data(); }
@@ -58,53 +75,54 @@ class DeviceRegionMemory final : public client::RegionMemory {
  private:
   Status let_go();
 
-  DeviceRegions& regions_;
+  DeviceRegions::ChunkSize& size_;
   std::unique_ptr<device::Reservation> place_;
   std::uint64_t bytes_;
   std::vector<device::ChunkIndex> chunks_;  // while it is resumed
-  bool has_contents_ = false;               // the memfd holds something
+  std::unique_ptr<HostView> host_;          // once the memfd holds something
 };
 
 Status DeviceRegionMemory::let_go() {
-  const Status status = regions_.backend().unmap(*place_);
+  const Status status = size_.backend->unmap(*place_);
   if (!status.ok()) return status;
-  regions_.give_back(std::exchange(chunks_, {}));
+  size_.give_back(std::exchange(chunks_, {}));
   return {};
 }
 
-Status DeviceRegionMemory::resume(int fd) {
+Status DeviceRegionMemory::resume(int /*fd*/) {
   if (!chunks_.empty()) return {};
-  device::DeviceBackend& backend = regions_.backend();
-  PLEXRL_ASSIGN(chunks_, regions_.take(bytes_));
+  device::DeviceBackend& backend = *size_.backend;
+  PLEXRL_ASSIGN(chunks_, size_.take(bytes_));
   Status status = backend.map(*place_, chunks_);
   if (!status.ok()) {
-    regions_.give_back(std::exchange(chunks_, {}));
+    size_.give_back(std::exchange(chunks_, {}));
     return status;
   }
-  if (has_contents_) {
-    const HostView host(fd, bytes_);
-    status = host.status();
-    if (status.ok()) status = backend.copy_in(place_->data(), host.data(), bytes_);
-  } else {
-    status = backend.zero(place_->data(), bytes_);
-  }
+  status = host_ != nullptr ? backend.copy_in(place_->data(), host_->data(), bytes_)
+                            : backend.zero(place_->data(), bytes_);
   if (!status.ok()) (void)let_go();
   return status;
 }
 
 Status DeviceRegionMemory::suspend(int fd) {
   if (chunks_.empty()) return {};
-  const HostView host(fd, bytes_);
-  PLEXRL_TRY(host.status());
-  PLEXRL_TRY(regions_.backend().copy_out(host.data(), place_->data(), bytes_));
-  has_contents_ = true;
+  std::unique_ptr<HostView> opened;  // the region's only when it holds the contents
+  if (host_ == nullptr) {
+    PLEXRL_ASSIGN(opened, HostView::open(*size_.backend, fd, bytes_));
+  }
+  const HostView& host = host_ == nullptr ? *opened : *host_;
+  PLEXRL_TRY(size_.backend->copy_out(host.data(), place_->data(), bytes_));
+  if (host_ == nullptr) host_ = std::move(opened);
   return let_go();
 }
 
-DeviceRegions::DeviceRegions(std::unique_ptr<device::DeviceBackend> backend)
-    : backend_(std::move(backend)) {
-  for (std::size_t chunk = 0; chunk < backend_->chunk_count(); ++chunk)
-    free_.insert(static_cast<device::ChunkIndex>(chunk));
+DeviceRegions::DeviceRegions(std::vector<std::unique_ptr<device::DeviceBackend>> backends) {
+  for (auto& backend : backends) {
+    ChunkSize& size = sizes_.emplace_back();
+    for (std::size_t chunk = 0; chunk < backend->chunk_count(); ++chunk)
+      size.free.insert(static_cast<device::ChunkIndex>(chunk));
+    size.backend = std::move(backend);
+  }
 }
 
 Result<std::unique_ptr<DeviceRegions>> DeviceRegions::open_cuda(const std::string& library,
@@ -112,34 +130,49 @@ Result<std::unique_ptr<DeviceRegions>> DeviceRegions::open_cuda(const std::strin
   device::CudaOptions options;
   options.library = library;
   options.device = device;
-  options.chunk_bytes = kChunkBytes;
+  options.chunk_bytes = kChunkBytes.front();
   options.chunk_count = 1;
   // Chunks are a claim on the device's size, which has to be asked for first.
-  PLEXRL_ASSIGN(auto small, device::open_cuda_backend(options));
+  PLEXRL_ASSIGN(const auto small, device::open_cuda_backend(options));
   PLEXRL_ASSIGN(const device::DeviceMemory memory, small->memory());
-  options.chunk_count = memory.total_bytes / kChunkBytes;
-  PLEXRL_ASSIGN(auto backend, device::open_cuda_backend(options));
-  return std::make_unique<DeviceRegions>(std::move(backend));
+  std::vector<std::unique_ptr<device::DeviceBackend>> backends;
+  for (const std::size_t chunk_bytes : kChunkBytes) {
+    options.chunk_bytes = chunk_bytes;
+    options.chunk_count = memory.total_bytes / chunk_bytes;
+    if (options.chunk_count < kLeastChunks) break;
+    PLEXRL_ASSIGN(backends.emplace_back(), device::open_cuda_backend(options));
+  }
+  return std::make_unique<DeviceRegions>(std::move(backends));
 }
 
-Result<std::vector<device::ChunkIndex>> DeviceRegions::take(std::uint64_t bytes) {
-  const std::uint64_t wanted = (bytes + chunk_bytes() - 1) / chunk_bytes();
-  if (wanted > free_.size())
+DeviceRegions::ChunkSize& DeviceRegions::size_of(std::uint64_t bytes) {
+  std::size_t chosen = 0;
+  while (chosen + 1 < sizes_.size() &&
+         bytes / sizes_[chosen + 1].backend->chunk_bytes() >= kLeastChunks)
+    ++chosen;
+  return sizes_[chosen];
+}
+
+Result<std::vector<device::ChunkIndex>> DeviceRegions::ChunkSize::take(std::uint64_t bytes) {
+  const std::uint64_t chunk_bytes = backend->chunk_bytes();
+  const std::uint64_t wanted = (bytes + chunk_bytes - 1) / chunk_bytes;
+  if (wanted > free.size())
     return error(Code::NO_CAPACITY, "a region of %llu bytes: the device has %llu left",
-                 number(bytes), number(free_.size() * chunk_bytes()));
+                 number(bytes), number(free.size() * chunk_bytes));
   std::vector<device::ChunkIndex> chunks;
-  while (chunks.size() < wanted) chunks.push_back(free_.extract(free_.begin()).value());
+  while (chunks.size() < wanted) chunks.push_back(free.extract(free.begin()).value());
   return chunks;
 }
 
-void DeviceRegions::give_back(const std::vector<device::ChunkIndex>& chunks) {
-  free_.insert(chunks.begin(), chunks.end());
+void DeviceRegions::ChunkSize::give_back(const std::vector<device::ChunkIndex>& chunks) {
+  free.insert(chunks.begin(), chunks.end());
 }
 
 Result<std::unique_ptr<client::RegionMemory>> DeviceRegions::make(std::uint64_t bytes) {
-  PLEXRL_ASSIGN(auto place, backend_->reserve(bytes));
+  ChunkSize& size = size_of(bytes);
+  PLEXRL_ASSIGN(auto place, size.backend->reserve(bytes));
   return std::unique_ptr<client::RegionMemory>(
-      std::make_unique<DeviceRegionMemory>(*this, std::move(place), bytes));
+      std::make_unique<DeviceRegionMemory>(size, std::move(place), bytes));
 }
 
 }  // namespace plexrl::torch_alloc

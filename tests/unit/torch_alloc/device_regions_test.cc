@@ -42,13 +42,13 @@ class DeviceRegionsTest : public ::testing::Test {
     return data;
   }
   void write(client::RegionMemory& region, const std::vector<std::byte>& data) {
-    ASSERT_TRUE(regions_->backend()
+    ASSERT_TRUE(regions_->backend_of(data.size())
                     .copy_in(static_cast<std::byte*>(region.address()), data.data(), data.size())
                     .ok());
   }
   std::vector<std::byte> read(const client::RegionMemory& region, std::uint64_t bytes) {
     std::vector<std::byte> data(bytes);
-    EXPECT_TRUE(regions_->backend()
+    EXPECT_TRUE(regions_->backend_of(bytes)
                     .copy_out(data.data(), static_cast<std::byte*>(region.address()), bytes)
                     .ok());
     return data;
@@ -100,6 +100,57 @@ TEST_F(DeviceRegionsTest, AFailedResumeLosesNothing) {
     EXPECT_EQ(read(*region, bytes), data) << function;
     ASSERT_TRUE(region->suspend(file.get()).ok());
   }
+}
+
+TEST_F(DeviceRegionsTest, ALargeRegionIsMadeOfLargeChunks) {
+  stub_.set("total_bytes", 256L << 20);
+  regions_ = DeviceRegions::open_cuda(PLEXRL_CUDA_STUB, 0).value();
+  const std::uint64_t bytes = 130 * kMib;
+  const UniqueFd file = host_file(bytes);
+  auto region = regions_->make(bytes).value();
+  ASSERT_TRUE(region->resume(file.get()).ok());
+  EXPECT_EQ(stub_.count("handles"), 9) << "of 16 MiB";
+  const auto data = pattern(bytes, 3);
+  write(*region, data);
+  ASSERT_TRUE(region->suspend(file.get()).ok());
+  EXPECT_EQ(stub_.count("used_bytes"), 0);
+  ASSERT_TRUE(region->resume(file.get()).ok());
+  EXPECT_EQ(read(*region, bytes), data);
+}
+
+TEST_F(DeviceRegionsTest, HostMemoryIsPinnedOnceAndAsLongAsTheRegionLives) {
+  const std::uint64_t bytes = 4 * kMib;
+  const UniqueFd file = host_file(bytes);
+  auto region = regions_->make(bytes).value();
+  ASSERT_TRUE(region->resume(file.get()).ok());
+  EXPECT_EQ(stub_.count("registrations"), 0) << "nothing to copy yet";
+  const long before = stub_.called("cuMemHostRegister");
+  for (int turn = 0; turn < 3; ++turn) {
+    ASSERT_TRUE(region->suspend(file.get()).ok());
+    EXPECT_EQ(stub_.count("registrations"), 1);
+    ASSERT_TRUE(region->resume(file.get()).ok());
+  }
+  EXPECT_EQ(stub_.called("cuMemHostRegister") - before, 1);
+  region.reset();
+  EXPECT_EQ(stub_.count("registrations"), 0);
+}
+
+TEST_F(DeviceRegionsTest, AFailedSuspendLeavesTheRegionOnTheDevice) {
+  const std::uint64_t bytes = 4 * kMib;
+  const UniqueFd file = host_file(bytes);
+  auto region = regions_->make(bytes).value();
+  ASSERT_TRUE(region->resume(file.get()).ok());
+  const auto data = pattern(bytes, 4);
+  write(*region, data);
+  stub_.fail("cuMemcpyDtoHAsync", 1, kOutOfMemory);
+  EXPECT_FALSE(region->suspend(file.get()).ok());
+  EXPECT_EQ(read(*region, bytes), data);
+  // Without pinned memory it is slower and still right.
+  stub_.fail("cuMemHostRegister", 1, kOutOfMemory);
+  ASSERT_TRUE(region->suspend(file.get()).ok());
+  EXPECT_EQ(stub_.count("registrations"), 0);
+  ASSERT_TRUE(region->resume(file.get()).ok());
+  EXPECT_EQ(read(*region, bytes), data);
 }
 
 TEST_F(DeviceRegionsTest, MoreThanTheDeviceIsNoCapacity) {
