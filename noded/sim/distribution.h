@@ -23,7 +23,7 @@ struct Distribution {
   double value = 0;  // constant; median; mean
   double sigma = 0;
   double min = 0;
-  double max = 0;  // 0: none
+  double max = 0;  // 0: none; of lognormal and longest in the unit of `value`
   double samples = 1;
   double scale = 1;  // multiplies what is drawn
 

@@ -46,6 +46,22 @@ void RunStats::add(const GroupOutcome& group) {
   train_busy_s += busy;
 }
 
+void RunStats::arrives(const JobOutcome& job, const std::vector<std::uint32_t>& gpus) {
+  const double arrival = static_cast<double>(job.arrival.ns) * 1e-9;
+  offline_end_s_ = std::max(offline_end_s_, arrival + seconds(job.alone));
+  pools_done_at_s_.resize(gpus.size());
+  for (std::size_t pool = 0; pool < job.least_gpu_s.size(); ++pool)
+    if (job.least_gpu_s[pool] > 0)
+      pools_done_at_s_[pool] =
+          std::max(pools_done_at_s_[pool], arrival) + job.least_gpu_s[pool] / gpus[pool];
+}
+
+double RunStats::offline_makespan_s() const {
+  double end = offline_end_s_;
+  for (const double done : pools_done_at_s_) end = std::max(end, done);
+  return end - static_cast<double>(first_arrival.ns) * 1e-9;
+}
+
 void RunStats::saw_host_bytes(std::uint64_t bytes_per_node) {
   host_bytes_peak = std::max(host_bytes_peak, bytes_per_node);
 }

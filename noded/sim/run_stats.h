@@ -23,6 +23,9 @@ struct JobOutcome {
   std::uint32_t gpus = 0;  // alone and split-async
   std::uint32_t colocated_gpus = 0;
   double shared_gpus = 0;  // of the closed form: each role's GPUs / its sharers
+  // GPU-seconds of each pool that no sharing can save: a role's device time, or its part of the
+  // time alone when as many share as may.
+  std::vector<double> least_gpu_s;
 
   [[nodiscard]] double slowdown() const;
 };
@@ -39,6 +42,8 @@ class RunStats {
  public:
   void add(const JobOutcome& job);
   void add(const GroupOutcome& group);
+  // In the order of arrival; `gpus` by pool. For the offline bound.
+  void arrives(const JobOutcome& job, const std::vector<std::uint32_t>& gpus);
   void saw_host_bytes(std::uint64_t bytes_per_node);
   void saw_held_gpus(std::size_t pool, std::uint32_t gpus);
 
@@ -60,6 +65,9 @@ class RunStats {
   std::uint64_t scheduler_events = 0;
 
   [[nodiscard]] double makespan_s() const;
+  // No schedule is done earlier, whatever it knows of the future: not before the job that is last
+  // alone, and not before each pool has done at full sharing what arrived from any time on.
+  [[nodiscard]] double offline_makespan_s() const;
   [[nodiscard]] double mean_slowdown() const;
   [[nodiscard]] double slowdown_quantile(double q) const;  // of jobs; exact to 0.1 %
   // Jain's index of the jobs' speeds against alone (1 / slowdown): 1 when all are slowed alike.
@@ -69,6 +77,8 @@ class RunStats {
   [[nodiscard]] std::vector<std::pair<double, std::uint64_t>> slowdowns() const;
 
  private:
+  double offline_end_s_ = 0;             // of the job that is last alone
+  std::vector<double> pools_done_at_s_;  // as fluid queues
   double slowdown_sum_ = 0;
   double speed_sum_ = 0;
   double speed_squares_ = 0;

@@ -26,9 +26,9 @@ struct Kind {
 
 struct LiveJob {
   ArrivingJob job;
+  JobOutcome outcome;  // what is known at its arrival
   std::unique_ptr<SimJob> loop;
   std::vector<std::uint64_t> groups;
-  TimePoint start{};
 };
 
 struct LiveGroup {
@@ -62,7 +62,9 @@ class Simulation final : public JobHost {
   void op_finished(OpId op);
   void end(std::uint64_t number);
   void leave_group(std::uint64_t id, ModelId model);
-  [[nodiscard]] JobOutcome outcome_of(const LiveJob& live) const;
+  [[nodiscard]] JobOutcome outlook_of(const ArrivingJob& job) const;
+  void follow_script(const ArrivingJob& job, JobOutcome* outcome) const;
+  void follow_steps(const ArrivingJob& job, JobOutcome* outcome) const;
   [[nodiscard]] RoleSpec role_of(const ArrivingJob& job, std::size_t side) const;
   [[nodiscard]] static ModelId model_of(std::uint64_t job, std::size_t side) {
     return {job * 2 + side};
@@ -72,11 +74,12 @@ class Simulation final : public JobHost {
   const RunOptions& options_;
   JobSource& source_;
   std::vector<Kind> kinds_;
+  std::vector<std::uint32_t> pool_gpus_;
   std::unique_ptr<core::Placer> placer_;
   EventQueue events_;
   TimePoint now_{};
   std::optional<ArrivingJob> arriving_;
-  std::unordered_map<std::uint64_t, ArrivingJob> queued_;
+  std::unordered_map<std::uint64_t, LiveJob> queued_;
   std::unordered_map<std::uint64_t, LiveJob> live_;
   std::unordered_map<std::uint64_t, LiveGroup> groups_;
   std::unordered_map<std::uint64_t, std::pair<std::uint64_t, std::uint64_t>> ops_;  // job, token
@@ -86,6 +89,7 @@ class Simulation final : public JobHost {
 
 Status Simulation::prepare() {
   PLEXRL_ASSIGN(placer_, core::Placer::create(options_.placement, placement_pools(workload_)));
+  for (const PoolSpec& pool : workload_.pools) pool_gpus_.push_back(pool.gpus);
   core::SchedulerConfig probe;
   probe.device_capacity_bytes = 1;
   probe.policy = options_.policy;
@@ -120,7 +124,10 @@ Status Simulation::arrive() {
   core::PlacementJob wanted = placement_job(workload_, kinds_[job.spec].profile, job.draw);
   PLEXRL_TRY(placer_->submit(wanted, now_).within("jobs." + workload_.jobs[job.spec].name));
   const std::uint64_t number = job.draw.number;
-  queued_.emplace(number, std::move(job));
+  LiveJob& waiting = queued_[number];
+  waiting.outcome = outlook_of(job);
+  stats_.arrives(waiting.outcome, pool_gpus_);
+  waiting.job = std::move(job);
   PLEXRL_TRY(next_arrival());
   place();
   return {};
@@ -155,9 +162,9 @@ void Simulation::begin(const core::Placement& placement) {
   const std::uint64_t number = placement.job.value;
   const auto queued = queued_.find(number);
   LiveJob& live = live_[number];
-  live.job = std::move(queued->second);
+  live = std::move(queued->second);
   queued_.erase(queued);
-  live.start = now_;
+  live.outcome.start = now_;
   for (std::size_t side = 0; side < placement.groups.size(); ++side) {
     const std::uint64_t id = placement.groups[side].value;
     const RoleSpec role = role_of(live.job, side);
@@ -231,10 +238,10 @@ void Simulation::op_finished(OpId op) {
 }
 
 void Simulation::end(std::uint64_t number) {
-  const LiveJob& live = live_.at(number);
-  const JobOutcome outcome = outcome_of(live);
-  stats_.add(outcome);
-  if (options_.observer != nullptr) options_.observer->ended(outcome);
+  LiveJob& live = live_.at(number);
+  live.outcome.end = now_;
+  stats_.add(live.outcome);
+  if (options_.observer != nullptr) options_.observer->ended(live.outcome);
   for (std::size_t side = 0; side < live.groups.size(); ++side)
     leave_group(live.groups[side], model_of(number, side));
   live_.erase(number);
@@ -252,36 +259,57 @@ void Simulation::leave_group(std::uint64_t id, ModelId model) {
   groups_.erase(id);
 }
 
-JobOutcome Simulation::outcome_of(const LiveJob& live) const {
-  const Kind& kind = kinds_[live.job.spec];
+JobOutcome Simulation::outlook_of(const ArrivingJob& job) const {
+  const Kind& kind = kinds_[job.spec];
   JobOutcome outcome;
-  outcome.number = live.job.draw.number;
-  outcome.spec = live.job.spec;
-  outcome.arrival = live.job.arrival;
-  outcome.start = live.start;
-  outcome.end = now_;
+  outcome.number = job.draw.number;
+  outcome.spec = job.spec;
+  outcome.arrival = job.arrival;
   outcome.gpus = kind.own.gpus;
   outcome.colocated_gpus = kind.colocated.gpus;
   outcome.shared_gpus = kind.shared_gpus;
-  if (!live.job.script.empty()) {
-    const RoleSpec role = role_of(live.job, 0);
-    const Duration move = move_time(workload_.pools[role.pool], role.gpus, role.device_bytes);
-    outcome.alone = script_alone_time(live.job.script, move);
-    outcome.split_async = outcome.colocated = outcome.alone;
-    return outcome;
+  outcome.least_gpu_s.resize(workload_.pools.size());
+  if (job.script.empty()) {
+    follow_steps(job, &outcome);
+  } else {
+    follow_script(job, &outcome);
   }
+  return outcome;
+}
+
+void Simulation::follow_script(const ArrivingJob& job, JobOutcome* outcome) const {
+  const RoleSpec role = role_of(job, 0);
+  const Duration move = move_time(workload_.pools[role.pool], role.gpus, role.device_bytes);
+  outcome->alone = script_alone_time(job.script, move);
+  outcome->split_async = outcome->colocated = outcome->alone;
+  Duration busy{};
+  for (const ScriptOp& op : job.script) busy.ns += op.time.ns;
+  outcome->least_gpu_s[role.pool] =
+      role.gpus * std::max(seconds_of(busy), seconds_of(outcome->alone) / role.sharers);
+}
+
+void Simulation::follow_steps(const ArrivingJob& job, JobOutcome* outcome) const {
+  const Kind& kind = kinds_[job.spec];
+  const JobSpec& spec = *job.draw.spec;
   AloneClock own(kind.own), split_async(kind.split_async), colocated(kind.colocated);
-  const JobSpec& spec = *live.job.draw.spec;
-  for (std::uint64_t step = 0; step < live.job.draw.steps; ++step) {
-    const StepTimes times = step_times(live.job.draw, step);
+  Duration rollout{}, train{};
+  for (std::uint64_t step = 0; step < job.draw.steps; ++step) {
+    const StepTimes times = step_times(job.draw, step);
     own.step(spec, times);
     split_async.step(spec, times);
     colocated.step(spec, times);
+    rollout.ns += times.turn.ns * spec.turns;
+    train.ns += times.logprobs.ns + times.train(spec).ns + times.sync.ns;
   }
-  outcome.alone = own.end();
-  outcome.split_async = split_async.end();
-  outcome.colocated = colocated.end();
-  return outcome;
+  outcome->alone = own.end();
+  outcome->split_async = split_async.end();
+  outcome->colocated = colocated.end();
+  for (const RoleSpec& role : kind.roles) {
+    const double busy = (role.kind == RoleKind::kTrain ? 0 : seconds_of(rollout)) +
+                        (role.kind == RoleKind::kRollout ? 0 : seconds_of(train));
+    outcome->least_gpu_s[role.pool] +=
+        role.gpus * std::max(busy, seconds_of(outcome->alone) / role.sharers);
+  }
 }
 
 Result<RunStats> Simulation::run() {
