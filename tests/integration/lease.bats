@@ -95,8 +95,12 @@ pid_of_holder() { pgrep -f "^python3 $node/lib/lease_holder.py $node/lib $1"; }
   ask status --json | jq -e '.lease.job_id == 71 and .lease.state == "held"'
   holder_in 72 once &
   local next=$!
-  sleep 0.3
-  ask ops --json | jq -e '[.ops[] | select(.job_id == 72 and .kind == "lease")][0].why | test("waiting for job 71")'
+  local try
+  for ((try = 0; try < 400; try++)); do
+    ask ops --json | jq -e 'any(.ops[]; .job_id == 72 and .kind == "lease" and (.why | test("waiting for job 71")))' && break
+    sleep 0.05
+  done
+  [ "$try" -lt 400 ]
   wait "$next"
   grep -x 'done' "$node/72.out"
   if wait "$refuser"; then return 1; fi

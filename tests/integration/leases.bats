@@ -31,9 +31,6 @@ log_of() { cat "$PLEXRL_LAB"/log/"$1"*; }
 }
 
 @test "a job that does not yield is stopped, the next goes on, a tenant of the service is untouched" {
-  # lease.bats shows it without Slurm; here, on a busy machine, two runs of four left the next job still
-  # waiting after a minute.
-  [ -n "${PLEXRL_KNOWN_DEFECTS:-}" ] || skip "known defect: the next lease may wait for more than a minute; PLEXRL_KNOWN_DEFECTS=1 runs it"
   tenant=$(submit plx-bob --plexrl-pool=rl --plexrl-model=tiny -w node1 -o tenant.out \
     --wrap 'plexrl train --env sort --steps 6 --prompts 4 --samples 2 --eval-prompts 4')
   refuser=$(submit plx-alice "${pool_options[@]}" -o refuser.out \
