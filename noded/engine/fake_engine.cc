@@ -5,9 +5,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
 #include "engine/fake_program.h"
-#include "loop/event_loop.h"
 
 namespace plexrl::engine {
 namespace {
@@ -30,9 +28,9 @@ bool yields(const wire::EngineRunOpT& op) {
 
 class FakeEngineImpl final : public FakeEngine {
  public:
-  FakeEngineImpl(loop::EventLoop& loop, EngineSpec spec, EngineListener& listener,
+  FakeEngineImpl(std::unique_ptr<FakeTime> time, EngineSpec spec, EngineListener& listener,
                  FakeEngineOptions options)
-      : loop_(loop), spec_(std::move(spec)), listener_(listener), options_(options) {}
+      : time_(std::move(time)), spec_(std::move(spec)), listener_(listener), options_(options) {}
 
   void start() override;
   void call(wire::EngineBodyUnion request, std::vector<int> fds, ReplyHandler done) override;
@@ -70,7 +68,7 @@ class FakeEngineImpl final : public FakeEngine {
   [[nodiscard]] Reply pong(std::uint64_t nonce) const;
   [[nodiscard]] Duration op_time(std::uint64_t op);
 
-  loop::EventLoop& loop_;
+  const std::unique_ptr<FakeTime> time_;
   EngineSpec spec_;
   EngineListener& listener_;
   FakeEngineOptions options_;
@@ -89,11 +87,11 @@ class FakeEngineImpl final : public FakeEngine {
   std::map<std::uint64_t, Held> yielded_;
   std::uint64_t finished_op_ = 0;  // plexrld was away when it ended
   SharedReply finished_;
-  loop::Timer timer_;
+  std::unique_ptr<FakeTime::Alarm> alarm_;
 };
 
 void FakeEngineImpl::later(std::function<void()> callback) {
-  loop_.post([alive = std::weak_ptr<int>(alive_), callback = std::move(callback)] {
+  time_->post([alive = std::weak_ptr<int>(alive_), callback = std::move(callback)] {
     if (!alive.expired()) callback();
   });
 }
@@ -157,7 +155,7 @@ void FakeEngineImpl::die(const char* why) {
   yielded_.clear();
   finished_op_ = 0;
   finished_.reset();
-  timer_.reset();
+  alarm_.reset();
   const Status status = error(Code::ENGINE_DOWN, "engine %llu: %s",
                               static_cast<unsigned long long>(spec_.id.value), why);
   for (const auto& [call, handler] : outstanding_) answer(call, status);
@@ -168,7 +166,7 @@ void FakeEngineImpl::stop(Duration) {
   outstanding_.clear();
   connected_ = false;
   running_.reset();
-  timer_.reset();
+  alarm_.reset();
   program_.reset();
   alive_ = std::make_shared<int>(0);  // no callback follows
 }
@@ -213,7 +211,7 @@ void FakeEngineImpl::begin_op(std::uint64_t call, wire::EngineRunOpT request) {
   if (const Status status = program_->begin(request); !status.ok()) return answer(call, status);
   ++ops_started_;
   if (options_.die_at_op == ops_started_) return die("killed by signal 9");
-  const TimePoint now = system_clock().now();
+  const TimePoint now = time_->now();
   const Duration time = op_time(request.op);
   running_ = Running{std::move(request), call, now, now + time, false};
   if (options_.die_in_op == ops_started_) return wait_until(now + Duration{time.ns / 2});
@@ -232,15 +230,12 @@ Duration FakeEngineImpl::op_time(std::uint64_t op) {
 }
 
 void FakeEngineImpl::wait_until(TimePoint when) {
-  auto timer = loop_.make_timer([this] { wake(); });
-  PLEXRL_CHECK(timer.has_value(), "the loop has no timer left");
-  timer_ = std::move(timer).value();
-  timer_.arm(when);
+  alarm_ = time_->call_at(when, [this] { wake(); });
 }
 
 void FakeEngineImpl::wake() {
   if (!running_) return;
-  const TimePoint now = system_clock().now();
+  const TimePoint now = time_->now();
   if (options_.die_in_op != 0 && options_.die_in_op == ops_started_)
     return die("killed by signal 9");
   if (now >= running_->ends) return finish_op();
@@ -256,13 +251,13 @@ void FakeEngineImpl::finish_op() {
   wire::EngineOpDoneT done;
   done.op = request.op;
   done.value = std::move(value).value();
-  done.run_ns = static_cast<std::uint64_t>((system_clock().now() - running_->since).ns);
+  done.run_ns = static_cast<std::uint64_t>((time_->now() - running_->since).ns);
   end_run(reply_with(std::move(done)));
 }
 
 void FakeEngineImpl::yield_op() {
   wire::EngineYieldedT yielded;
-  const TimePoint now = system_clock().now();
+  const TimePoint now = time_->now();
   yielded.op = running_->request.op;
   yielded.run_ns = static_cast<std::uint64_t>((now - running_->since).ns);
   yielded_[yielded.op] = {running_->request.model, running_->ends - now};
@@ -281,7 +276,7 @@ void FakeEngineImpl::ask_yield(std::uint64_t op) {
   if (!running_ || running_->request.op != op || running_->yield_asked) return;
   if (options_.never_yield || !yields(running_->request)) return;
   running_->yield_asked = true;
-  const TimePoint point = system_clock().now() + options_.yield_every;
+  const TimePoint point = time_->now() + options_.yield_every;
   if (point < running_->ends) wait_until(point);
 }
 
@@ -297,15 +292,20 @@ void FakeEngineImpl::drop_op(std::uint64_t op) {
   }
   if (op == 0 || !running_ || running_->request.op != op) return;
   program_->unmap_kv(running_->request.model);
-  timer_.reset();
+  alarm_.reset();
   end_run(error(Code::CANCELLED, "op %llu was dropped", static_cast<unsigned long long>(op)));
 }
 
 }  // namespace
 
+std::unique_ptr<FakeEngine> make_fake_engine(std::unique_ptr<FakeTime> time, EngineSpec spec,
+                                             EngineListener& listener, FakeEngineOptions options) {
+  return std::make_unique<FakeEngineImpl>(std::move(time), std::move(spec), listener, options);
+}
+
 std::unique_ptr<FakeEngine> make_fake_engine(loop::EventLoop& loop, EngineSpec spec,
                                              EngineListener& listener, FakeEngineOptions options) {
-  return std::make_unique<FakeEngineImpl>(loop, std::move(spec), listener, options);
+  return make_fake_engine(make_loop_time(loop), std::move(spec), listener, options);
 }
 
 }  // namespace plexrl::engine

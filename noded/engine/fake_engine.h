@@ -16,10 +16,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-
-namespace plexrl::loop {
-class EventLoop;
-}
+#include "engine/fake_time.h"
 
 namespace plexrl::engine {
 
@@ -47,7 +44,11 @@ class FakeEngine : public Engine {
   [[nodiscard]] virtual std::uint64_t ops_started() const = 0;
 };
 
-// `listener` and `loop` must live longer.
+// `listener` must live longer, and what `time` stands on.
+[[nodiscard]] std::unique_ptr<FakeEngine> make_fake_engine(std::unique_ptr<FakeTime> time,
+                                                           EngineSpec spec,
+                                                           EngineListener& listener,
+                                                           FakeEngineOptions options = {});
 [[nodiscard]] std::unique_ptr<FakeEngine> make_fake_engine(loop::EventLoop& loop, EngineSpec spec,
                                                            EngineListener& listener,
                                                            FakeEngineOptions options = {});
