@@ -75,6 +75,7 @@ class LeasedCommand {
   void take_child();
   Status look_at_lease();
   Status held();
+  void tell_limit();
   void ask_command();
   void end_command(int signal);
 
@@ -182,9 +183,19 @@ void LeasedCommand::take_child() {
   }
 }
 
+// Said before the command starts: it would be told to end earlier than its user thinks.
+void LeasedCommand::tell_limit() {
+  const double granted_s = static_cast<double>(lease_->grant().limit_ms) * 1e-3;
+  if (options_.limit_s > granted_s)
+    std::fprintf(stderr,
+                 "plexrl: --limit %g is above the site's limit; the lease ends after %g s\n",
+                 options_.limit_s, granted_s);
+}
+
 Status LeasedCommand::held() {
   asked_ = false;
   if (phase_ == Phase::kWaiting) {
+    tell_limit();
     const char byte = 1;
     if (::write(go_.get(), &byte, 1) != 1) return errno_error(Code::IO, errno, "start the command");
     go_.reset();

@@ -159,6 +159,12 @@ pid_of_holder() { pgrep -f "^python3 $node/lib/lease_holder.py $node/lib $1"; }
   [ "$status" = $((128 + 10)) ]
   run in_job 73 "$node/lib/plexrl" lease run --limit 1 -- sleep 60
   [ "$status" = $((128 + 15)) ]
+  run in_job 77 "$node/lib/plexrl" lease run --limit 100 -- true
+  [ "$status" = 0 ]
+  [[ $output == *"--limit 100 is above the site's limit"*"after 30 s"* ]]
+  run in_job 78 "$node/lib/plexrl" lease run --limit 30 -- true
+  [ "$status" = 0 ]
+  [[ $output != *limit* ]]
   # Counts its turns: the signal makes it stop itself, which gives the device up.
   cat >"$node/lib/turns.sh" <<-'END'
 	n=0
