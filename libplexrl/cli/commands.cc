@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cli/admin_command.h"
 #include "cli/bench_command.h"
@@ -29,6 +34,58 @@ constexpr Add kCommands[] = {
     add_status,     add_jobs, add_ops,   add_report, add_train, add_env,    add_config, add_model,
     add_node_check, add_job,  add_drain, add_resume, add_evict, add_reload, add_bench,  add_lease,
 };
+
+// Edits that make one word of the other.
+std::size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0U);
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
+    }
+  }
+  return row.back();
+}
+
+// Half of the word may be wrong, but no more than two letters.
+const CLI::App* nearest(const std::vector<const CLI::App*>& commands, std::string_view word) {
+  const CLI::App* found = nullptr;
+  std::size_t best = std::min<std::size_t>(2, word.size() / 2) + 1;
+  for (const CLI::App* const command : commands) {
+    const std::size_t edits = distance(word, command->get_name());
+    if (edits >= best) continue;
+    best = edits;
+    found = command;
+  }
+  return found;
+}
+
+// What to say of a word that stands where a subcommand has to be and is none; empty: there is no
+// such word. The parser itself only says that a subcommand is missing.
+std::string unknown_command(const CLI::App& app, int argc, const char* const* argv) {
+  const CLI::App* at = &app;
+  std::string before;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    const auto commands = at->get_subcommands([](const CLI::App*) { return true; });
+    if (word.empty() || word.front() == '-' || commands.empty()) return "";
+    const auto known = std::find_if(commands.begin(), commands.end(),
+                                    [&](const CLI::App* sub) { return sub->get_name() == word; });
+    if (known != commands.end()) {
+      at = *known;
+      before += word + " ";
+      continue;
+    }
+    std::string text = "unknown command '" + before + word + "';";
+    if (const CLI::App* const near = nearest(commands, word))
+      text += " did you mean 'plexrl " + before + near->get_name() + "'?";
+    return text + " 'plexrl " + before + "--help' lists what there is";
+  }
+  return "";
+}
 
 int report(const Status& status) {
   if (status.ok()) return kExitOk;
@@ -68,6 +125,11 @@ int run_program(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    const std::string unknown = unknown_command(app, argc, argv);
+    if (error.get_exit_code() != 0 && !unknown.empty()) {
+      std::fprintf(stderr, "plexrl: %s\n", unknown.c_str());
+      return kExitUsage;
+    }
     return app.exit(error) == 0 ? kExitOk : kExitUsage;
   }
   return flush_stdout(report(run_chosen(chosen)));

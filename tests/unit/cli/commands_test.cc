@@ -37,6 +37,28 @@ TEST(Program, UnknownCommandAndOptionAreUsage) {
   EXPECT_EQ(run({"env", "--no-such-option"}).exit_status, kExitUsage);
 }
 
+TEST(Program, AnUnknownCommandIsNamedAndTheNearestIsSuggested) {
+  const Outcome near = run({"stauts", "--json"});
+  EXPECT_EQ(near.exit_status, kExitUsage);
+  EXPECT_TRUE(near.out.empty());
+  EXPECT_NE(near.err.find("unknown command 'stauts'"), std::string::npos) << near.err;
+  EXPECT_NE(near.err.find("'plexrl status'"), std::string::npos) << near.err;
+  const Outcome far = run({"frobnicate"});
+  EXPECT_NE(far.err.find("unknown command 'frobnicate'"), std::string::npos) << far.err;
+  EXPECT_EQ(far.err.find("mean"), std::string::npos) << far.err;
+  const Outcome below = run({"model", "lst"});
+  EXPECT_EQ(below.exit_status, kExitUsage);
+  EXPECT_NE(below.err.find("unknown command 'model lst'"), std::string::npos) << below.err;
+  EXPECT_NE(below.err.find("'plexrl model list'"), std::string::npos) << below.err;
+}
+
+// Only the place of a command is looked at.
+TEST(Program, OtherErrorsStayAsTheyAre) {
+  EXPECT_NE(run({"model"}).err.find("subcommand"), std::string::npos);
+  EXPECT_EQ(run({"report", "seven"}).err.find("unknown command"), std::string::npos);
+  EXPECT_EQ(run({"env", "--no-such-option"}).err.find("unknown command"), std::string::npos);
+}
+
 TEST(Program, HelpAndVersionSucceedOnStdout) {
   EXPECT_EQ(run({"--version"}).out, "plexrl " PACKAGE_VERSION "\n");
   const Outcome help = run({"--help"});
