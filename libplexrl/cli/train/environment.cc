@@ -25,6 +25,10 @@ Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& option
     return error(Code::INVALID_ARGUMENT,
                  "--verifier: environment '%s' checks answers itself; use jsonl:FILE",
                  options.environment.c_str());
+  if (options.stop_text != TrainOptions().stop_text)
+    return error(Code::INVALID_ARGUMENT,
+                 "--stop: environment '%s' ends its answers itself; use jsonl:FILE",
+                 options.environment.c_str());
   std::unique_ptr<Environment> environment;
   if (options.environment == "sort") environment = std::make_unique<SortEnvironment>();
   if (options.environment == "add") environment = std::make_unique<AddEnvironment>();

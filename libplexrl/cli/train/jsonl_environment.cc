@@ -36,10 +36,15 @@ std::uint32_t characters(const std::string& text) {
 Result<std::unique_ptr<Environment>> JsonlEnvironment::open(const TrainOptions& options) {
   auto environment = std::make_unique<JsonlEnvironment>();
   const std::string path = options.environment.substr(kPrefix.size());
+  if (characters(options.stop_text) != 1)
+    return error(Code::INVALID_ARGUMENT, "--stop '%s': write exactly one character",
+                 options.stop_text.c_str());
   environment->stop_ = options.stop_text;
-  if (!options.verifier.empty())
+  if (!options.verifier.empty()) {
     environment->verifier_.emplace(options.verifier, options.verifier_timeout_s,
                                    options.verifier_jobs);
+    PLEXRL_TRY(environment->verifier_->find());
+  }
   PLEXRL_TRY(environment->read(path));
   if (environment->training_.empty())
     return error(

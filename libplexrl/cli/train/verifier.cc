@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 
 #include "base/clock.h"
@@ -42,6 +44,24 @@ Result<double> parse_reward(std::string_view output) {
 
 Verifier::Verifier(std::string command, double timeout_s, std::uint32_t jobs)
     : command_(std::move(command)), timeout_s_(timeout_s), jobs_(std::max(jobs, 1U)) {}
+
+Status Verifier::find() const {
+  constexpr Duration kLimit{10 * kSecond.ns};
+  const auto begin = std::min(command_.find_first_not_of(" \t\n"), command_.size());
+  const auto end = std::min(command_.find_first_of(" \t\n", begin), command_.size());
+  const std::string word = command_.substr(begin, end - begin);
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("_./+-").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (word.empty() || word.front() == '-' || !std::all_of(word.begin(), word.end(), plain))
+    return {};
+  PLEXRL_ASSIGN(const CommandResult result,
+                run_bounded("command -v " + word, "", kLimit, kMaxOutputBytes));
+  if (result.exit_status == 0) return {};
+  return error(Code::NOT_FOUND, "--verifier '%s': there is no command '%s' that can be run",
+               command_.c_str(), word.c_str());
+}
 
 Result<double> Verifier::verify(const Attempt& attempt) const {
   const Duration limit{static_cast<std::int64_t>(timeout_s_ * 1e9)};

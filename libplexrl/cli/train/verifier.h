@@ -22,6 +22,9 @@ class Verifier {
   // `jobs` commands at a time.
   Verifier(std::string command, double timeout_s, std::uint32_t jobs);
 
+  // NOT_FOUND when the shell knows no such command, which is better said once at the start than for
+  // every answer. Only a first word that the shell takes as it is written is looked for.
+  [[nodiscard]] Status find() const;
   // The reward of one attempt, or why there is none. Any thread.
   [[nodiscard]] Result<double> verify(const Attempt& attempt) const;
   // Rewards in order. Reports broken checks on stderr, one line per batch.

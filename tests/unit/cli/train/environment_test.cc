@@ -97,6 +97,18 @@ TEST(MakeEnvironment, AVerifierNeedsJsonl) {
   EXPECT_EQ(make_environment(options).error().code(), Code::INVALID_ARGUMENT);
 }
 
+TEST(MakeEnvironment, AStopOfItsOwnNeedsJsonl) {
+  for (const char* name : {"sort", "add"}) {
+    TrainOptions options;
+    options.environment = name;
+    EXPECT_TRUE(make_environment(options).has_value());
+    options.stop_text = "ab";
+    const auto result = make_environment(options);
+    ASSERT_FALSE(result.has_value()) << name;
+    EXPECT_NE(result.error().text().find("--stop"), std::string::npos);
+  }
+}
+
 class JsonlTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -166,6 +178,34 @@ TEST_F(JsonlTest, EmptyAndMissingFiles) {
   EXPECT_EQ(open("").error().code(), Code::INVALID_ARGUMENT);
   options_.environment = "jsonl:/nonexistent/file";
   EXPECT_EQ(make_environment(options_).error().code(), Code::NOT_FOUND);
+}
+
+// Before anything is trained.
+TEST_F(JsonlTest, TheStopIsOneCharacter) {
+  for (const char* stop : {"", "ab", "\xc3\xa9\xc3\xa9"}) {
+    options_.stop_text = stop;
+    const auto result = open(many(100));
+    ASSERT_FALSE(result.has_value()) << stop;
+    EXPECT_NE(result.error().text().find("exactly one character"), std::string::npos);
+  }
+  options_.stop_text = "|";
+  EXPECT_TRUE(open(many(100)).has_value());
+}
+
+TEST_F(JsonlTest, AVerifierThatIsNotThereIsRefusedAtTheStart) {
+  for (const char* command : {"/nonexistent/verify", "no-such-command-at-all --strict"}) {
+    options_.verifier = command;
+    const auto result = open(many(100));
+    ASSERT_FALSE(result.has_value()) << command;
+    EXPECT_EQ(result.error().code(), Code::NOT_FOUND);
+    EXPECT_NE(result.error().text().find("--verifier"), std::string::npos);
+  }
+  // What only a shell can tell is left to it.
+  for (const char* command : {"if true; then exit 0; fi", "test 1 = 1",
+                              "A=1 no-such-command-at-all", "(exit 1)", "\"$HOME/verify\""}) {
+    options_.verifier = command;
+    EXPECT_TRUE(open(many(100)).has_value()) << command;
+  }
 }
 
 TEST_F(JsonlTest, AVerifierNeedsNoAnswers) {
