@@ -3,12 +3,14 @@
 
 #include "cli/bench/bench_op.h"
 #include "cli/bench/bench_swap.h"
+#include "cli/bench/cleanup.h"
 #include "cli/output.h"
 
 namespace plexrl::cli {
 namespace {
 
 Status run_op(const BenchOpOptions& options) {
+  PLEXRL_TRY(Cleanup::catch_signals());
   print_progress("measuring a plexrld of its own; this takes about half a minute");
   PLEXRL_ASSIGN(const nlohmann::json rows, bench_op(options));
   if (options.json) {
@@ -33,6 +35,7 @@ std::string number(const nlohmann::json& row, const char* key, int decimals) {
 }
 
 Status run_swap(const BenchSwapOptions& options) {
+  PLEXRL_TRY(Cleanup::catch_signals());
   print_progress("moving state between the tiers of this machine; this takes some minutes");
   PLEXRL_ASSIGN(const nlohmann::json rows, bench_swap(options));
   if (options.json) {

@@ -85,8 +85,16 @@ Result<pid_t> spawn_program(std::vector<std::string> words, const std::string& l
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
                                      O_CREAT | O_WRONLY | O_APPEND, 0600);
   ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  // Not the mask of this thread: Cleanup has blocked what the child has to hear.
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   pid_t pid = 0;
-  const int rc = ::posix_spawn(&pid, argv[0], &actions, nullptr, argv.data(), environ);
+  const int rc = ::posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (rc != 0) return errno_error(Code::NOT_FOUND, rc, "start '%s'", argv[0]);
   return pid;
@@ -119,23 +127,20 @@ void end_engines(const std::string& directory) {
 
 }  // namespace
 
-BenchDaemon::BenchDaemon(BenchDaemon&& other) noexcept
-    : directory_(std::exchange(other.directory_, {})),
-      pid_(std::exchange(other.pid_, 0)),
-      target_(std::move(other.target_)),
-      model_(other.model_) {}
+BenchDaemon::BenchDaemon()
+    : traces_(std::make_shared<Traces>()), cleanup_([traces = traces_] { remove(*traces); }) {}
 
-BenchDaemon::~BenchDaemon() {
-  if (pid_ > 0) {
-    ::kill(pid_, SIGTERM);
-    if (!ended_within(pid_, kStopTime)) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
+void BenchDaemon::remove(const Traces& traces) {
+  if (traces.pid > 0) {
+    ::kill(traces.pid, SIGTERM);
+    if (!ended_within(traces.pid, kStopTime)) {
+      ::kill(traces.pid, SIGKILL);
+      ::waitpid(traces.pid, nullptr, 0);
     }
   }
-  if (!directory_.empty()) end_engines(directory_);
-  std::error_code ignored;
-  if (!directory_.empty()) std::filesystem::remove_all(directory_, ignored);
+  if (traces.directory.empty()) return;
+  end_engines(traces.directory);
+  remove_folder(traces.directory);
 }
 
 Result<BenchDaemon> BenchDaemon::launch(const std::string& program, const BenchSite& site) {
@@ -163,9 +168,12 @@ Result<BenchDaemon> BenchDaemon::start(const std::string& program) {
 Status BenchDaemon::make_directory(const BenchSite& site) {
   std::error_code no_tmp;
   std::string name = std::filesystem::temp_directory_path(no_tmp) / "plexrl-bench-XXXXXX";
-  if (no_tmp || ::mkdtemp(name.data()) == nullptr)
-    return errno_error(Code::IO, errno, "make the directory '%s'", name.c_str());
-  directory_ = name;
+  {
+    const auto hold = Cleanup::hold();
+    if (no_tmp || ::mkdtemp(name.data()) == nullptr)
+      return errno_error(Code::IO, errno, "make the directory '%s'", name.c_str());
+    directory_ = traces_->directory = name;
+  }
   for (const char* part : {"/run", "/state", "/model"}) {
     std::error_code failure;
     std::filesystem::create_directory(directory_ + part, failure);
@@ -180,7 +188,8 @@ Status BenchDaemon::spawn(const std::string& program, bool fake_engine) {
   std::vector<std::string> words = {program, "--config", directory_ + "/plexrl.yaml", "--node",
                                     "benchnode"};
   if (fake_engine) words.emplace_back("--fake-engine");
-  PLEXRL_ASSIGN(pid_, spawn_program(std::move(words), directory_ + "/log"));
+  const auto hold = Cleanup::hold();
+  PLEXRL_ASSIGN(traces_->pid, spawn_program(std::move(words), directory_ + "/log"));
   return {};
 }
 
@@ -221,8 +230,20 @@ Status BenchDaemon::with_log(const Status& status) const {
 Status run_program(std::vector<std::string> words, const std::string& log) {
   const std::string name = words.front();
   PLEXRL_ASSIGN(const pid_t pid, spawn_program(std::move(words), log));
+  // A signal ends it too; it is still ours, as only the call below takes its status.
+  const auto running = std::make_shared<bool>(true);
+  const Cleanup cleanup([pid, running] {
+    if (*running) ::kill(pid, SIGKILL);
+  });
+  siginfo_t info{};
+  while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  {
+    const auto hold = Cleanup::hold();
+    *running = false;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   std::ifstream file(log);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // BenchDaemon: a plexrld in a directory of its own. The destructor ends the daemon and its engines
-// and removes the directory, whatever happened.
+// and removes the directory, whatever happened; so does a signal that ends the program, once
+// Cleanup catches them.
 #pragma once
 
 #include <sys/types.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "cli/bench/cleanup.h"
 #include "client/rpc_client.h"
 
 namespace plexrl::cli {
@@ -29,9 +32,9 @@ class BenchDaemon {
                                                   const BenchSite& site);
   // With the fake engine, one open job and one model, ready.
   [[nodiscard]] static Result<BenchDaemon> start(const std::string& program);
-  BenchDaemon(BenchDaemon&& other) noexcept;
+  BenchDaemon(BenchDaemon&&) = default;
   BenchDaemon& operator=(BenchDaemon&&) = delete;
-  ~BenchDaemon();
+  ~BenchDaemon() = default;
 
   // Opens a job of this user and attaches this process to it.
   [[nodiscard]] Result<client::ConnectTarget> open_job(std::uint32_t job, const std::string& grant,
@@ -44,7 +47,14 @@ class BenchDaemon {
   [[nodiscard]] const std::string& directory() const noexcept { return directory_; }
 
  private:
-  BenchDaemon() = default;
+  // What is taken away; changed under Cleanup::hold().
+  struct Traces {
+    std::string directory;
+    pid_t pid = 0;
+  };
+  static void remove(const Traces& traces);
+
+  BenchDaemon();
   [[nodiscard]] Status make_directory(const BenchSite& site);
   [[nodiscard]] Status spawn(const std::string& program, bool fake_engine);
   [[nodiscard]] Status open_model(TimePoint deadline);
@@ -52,7 +62,8 @@ class BenchDaemon {
   [[nodiscard]] Status with_log(const Status& status) const;
 
   std::string directory_;
-  pid_t pid_ = 0;
+  std::shared_ptr<Traces> traces_;
+  Cleanup cleanup_;
   client::ConnectTarget target_;
   std::uint64_t model_ = 0;
 };

@@ -4,12 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <system_error>
 
 #include "cli/bench/bench_daemon.h"
+#include "cli/bench/cleanup.h"
 #include "cli/bench/op_load.h"
 #include "cli/bench/swap_copy.h"
 #include "cli/bench/swap_switch.h"
@@ -107,10 +111,24 @@ Status add_disk_rows_of(const std::string& directory, std::uint64_t bytes, nlohm
   return {};
 }
 
+Status make_folder(const std::string& directory, std::string& folder) {
+  std::string name = directory + "/plexrl-bench-XXXXXX";
+  const auto hold = Cleanup::hold();
+  if (::mkdtemp(name.data()) == nullptr)
+    return errno_error(Code::IO, errno, "make a folder in '%s'", directory.c_str());
+  folder = name;
+  return {};
+}
+
 Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
   std::string directory = options.directory;
   std::error_code failure;
   if (directory.empty()) directory = std::filesystem::temp_directory_path(failure).string();
+  const auto folder = std::make_shared<std::string>();
+  const Cleanup cleanup([folder] {
+    if (!folder->empty()) remove_folder(*folder);
+  });
+  PLEXRL_TRY(make_folder(directory, *folder));
   for (const std::uint64_t bytes : sizes_that_fit(options, "disk", 3)) {
     const auto space = std::filesystem::space(directory, failure);
     if (failure)
@@ -122,7 +140,7 @@ Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
                      directory + "'");
       break;
     }
-    PLEXRL_TRY(add_disk_rows_of(directory, bytes, rows));
+    PLEXRL_TRY(add_disk_rows_of(*folder, bytes, rows));
   }
   return {};
 }
