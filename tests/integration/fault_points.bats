@@ -48,7 +48,7 @@ arm() {
 # died ROLE: waits until it did.
 died() {
   local try
-  for ((try = 0; try < 400; try++)); do
+  for ((try = 0; try < 1200; try++)); do
     [ -e "$node/$1.fault" ] || return 0
     kill -0 "$trainer" 2>/dev/null || break
     sleep 0.05
@@ -61,7 +61,7 @@ died() {
 # Waits until both models have an engine that holds the pools.
 two_engines() {
   local try
-  for ((try = 0; try < 200; try++)); do
+  for ((try = 0; try < 1200; try++)); do
     [ "$(ask status --json | jq '[.engines[] | select(.state == "up")] | length')" != 2 ] || return 0
     kill -0 "$trainer" 2>/dev/null || break
     sleep 0.05

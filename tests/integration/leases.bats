@@ -88,9 +88,14 @@ log_of() { cat "$PLEXRL_LAB"/log/"$1"*; }
 @test "a process of another job is not stopped, whoever asks" {
   job=$(submit plx-bob "${pool_options[@]}" -o bystander.out --wrap 'sleep 1000')
   poll 20 job_is "$job" RUNNING
-  bystander() { processes_of_job "$job" | while read -r pid; do grep -qz '^sleep' "/proc/$pid/cmdline" && echo "$pid"; done | head -n 1; }
+  local pid
+  bystander() {
+    for pid in $(processes_of_job "$job"); do
+      ! grep -qz '^sleep' "/proc/$pid/cmdline" || return 0
+    done
+    return 1
+  }
   poll 20 bystander
-  pid=$(bystander)
   uid=$(id -u plx-bob)
   # As plexrld's user, with another job's number: the request of a plexrld gone wrong.
   on node1 setpriv --reuid plexrl --regid plexrl --clear-groups /usr/bin/python3 - "$pid" "$uid" <<'PY'
