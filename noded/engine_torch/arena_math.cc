@@ -25,6 +25,12 @@ Result<ModelDevice> cuda_device(const std::string& text, int number) {
                  "device %s: LibTorch %s of this plexrl-engine has no CUDA: configure "
                  "--with-libtorch=DIR with a CUDA build of it, on a node with a driver",
                  text.c_str(), TORCH_VERSION);
+  // The first allocation starts CUDA, which fails where the driver or the device does.
+  try {
+    static_cast<void>(at::empty({1}, at::Device(at::kCUDA, static_cast<at::DeviceIndex>(number))));
+  } catch (const std::exception& e) {
+    return error(Code::NOT_FOUND, "device %s: %.200s", text.c_str(), e.what());
+  }
   return ModelDevice{ModelDevice::Math::kAten, number};
 }
 
@@ -89,7 +95,7 @@ double sum_of_squares(const ModelDevice& device, std::span<const float> arena) {
 void adamw(const ModelDevice& device, const AdamW& a, std::span<float> weights,
            std::span<const float> gradients, std::span<float> m, std::span<float> v) {
   if (on_host(device)) return adamw(a, weights, gradients, m, v);
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const auto count = static_cast<std::int64_t>(weights.size());
   for (std::int64_t at = 0; at < count; at += kAdamBlock) {
     const std::int64_t size = std::min(kAdamBlock, count - at);

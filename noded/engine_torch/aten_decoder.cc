@@ -201,7 +201,7 @@ at::Tensor AtenDecoder::attend(std::int64_t layer, std::span<const TokenAt> toke
 }
 
 const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const ModelConfig& c = layout_->config;
   const auto rows = static_cast<std::int64_t>(tokens.size());
   std::vector<std::int64_t> ids, places;
@@ -229,7 +229,7 @@ const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
 }
 
 void AtenDecoder::logits(const float* hidden, std::int64_t rows, float* out) const {
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const ModelConfig& c = layout_->config;
   const at::Tensor product = at::mm(tensor_at(device_, hidden, {rows, c.hidden_size}), head_.t());
   tensor_at(ModelDevice{}, out, {rows, c.vocab_size}).copy_(product);

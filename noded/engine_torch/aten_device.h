@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 
 #include "engine_torch/arena_layout.h"
 #include "engine_torch/model_state.h"

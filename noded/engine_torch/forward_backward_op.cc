@@ -171,7 +171,7 @@ at::Tensor ForwardBackwardOp::ids_of(const MicroBatch& batch) const {
 }
 
 Status ForwardBackwardOp::run(const MicroBatch& batch) {
-  const at::AutoGradMode grad_mode(backward_);
+  const c10::AutoGradMode grad_mode(backward_);
   const at::Tensor ids = ids_of(batch);
   const at::Tensor hidden = decoder_->hidden(ids);
   std::vector<Position> positions;
@@ -183,7 +183,7 @@ Status ForwardBackwardOp::run(const MicroBatch& batch) {
                      static_cast<std::int64_t>(i));
     }
   tokens_done_ += positions.size();
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   const at::Tensor flat = hidden.detach().reshape({-1, hidden.size(-1)});
   const at::Tensor index =
       at::from_blob(rows.data(), {static_cast<std::int64_t>(rows.size())}, at::kLong)
