@@ -13,6 +13,7 @@
 #include "engine_generated.h"
 #include "plexrl_generated.h"
 #include "wire/channel.h"
+#include "wire/failure.h"
 
 namespace plexrl::wire {
 
@@ -20,8 +21,6 @@ namespace plexrl::wire {
 inline constexpr std::uint32_t kMaxMessageDepth = 16;
 // Rows, data and chunk lists of the largest useful frame; bounds what small tables unpack to.
 inline constexpr std::uint32_t kMaxMessageTables = 1U << 18;
-// Longer failure texts are cut.
-inline constexpr std::size_t kMaxFailureText = 4096;
 
 [[nodiscard]] flatbuffers::DetachedBuffer encode(const MessageT& message);
 [[nodiscard]] flatbuffers::DetachedBuffer encode(const EngineMessageT& message);
@@ -52,9 +51,5 @@ template <class BodyT>
   const bool same = body.type == BodyUnionTraits<BodyT>::enum_value;
   return same ? static_cast<BodyT*>(body.value) : nullptr;
 }
-
-[[nodiscard]] FailureT to_failure(const Status& status, std::uint32_t retry_after_ms = 0);
-// Never ok: a failure that says OK becomes PROTOCOL.
-[[nodiscard]] Status from_failure(const FailureT& failure);
 
 }  // namespace plexrl::wire

@@ -10,15 +10,10 @@
 
 #include "base/unique_fd.h"
 #include "engine_generated.h"
+#include "engine_torch/ticket.h"
 #include "wire/channel.h"
 
 namespace plexrl::worker {
-
-// Whom a reply goes to. Replies to a connection that is gone are dropped.
-struct Ticket {
-  std::uint64_t connection = 0;
-  std::uint64_t request_id = 0;
-};
 
 class EngineLink {
  public:

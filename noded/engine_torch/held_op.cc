@@ -91,4 +91,19 @@ OpOutcome run_op(ModelTable& table, HeldModel& model, HeldOp& op, const StopSign
   return outcome;
 }
 
+void note_position(HeldModel& model, const HeldOp& op) {
+  using wire::SegmentKind;
+  if (op.writes_committed && op.request.args.AsSaveArgs() != nullptr)
+    model.written.insert(SegmentKind::SamplerWeights);
+  else if (op.writes_committed)
+    model.written.insert({SegmentKind::Weights, SegmentKind::AdamM, SegmentKind::AdamV});
+  TrainPosition& position = model.position;
+  position.step = model.state.step;
+  position.version = model.state.sampler_version;
+  position.gradients_pending = model.state.gradients_pending;
+  if (op.request.seq == 0) return;
+  position.applied_seq = op.request.seq;
+  if (!position.gradients_pending) position.committed_seq = op.request.seq;
+}
+
 }  // namespace plexrl::worker

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/unique_fd.h"
-#include "engine_torch/engine_link.h"
 #include "engine_torch/model_table.h"
+#include "engine_torch/ticket.h"
 
 namespace plexrl::worker {
 
@@ -45,5 +45,7 @@ struct OpOutcome {
 // and gives it back unless it yields. Compute thread. `progress` grows with each step.
 [[nodiscard]] OpOutcome run_op(ModelTable& table, HeldModel& model, HeldOp& op,
                                const StopSignal& stop, std::atomic<std::uint64_t>& progress);
+// The op has finished: what it wrote, and where training is now. Protocol thread.
+void note_position(HeldModel& model, const HeldOp& op);
 
 }  // namespace plexrl::worker

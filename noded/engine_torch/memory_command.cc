@@ -2,7 +2,7 @@
 #include "engine_torch/memory_command.h"
 
 #include "device/segment_copy.h"
-#include "wire/message.h"
+#include "wire/failure.h"
 
 namespace plexrl::worker {
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine_torch/engine_link.h"
 #include "engine_torch/held_op.h"
 #include "engine_torch/job_thread.h"
 #include "engine_torch/memory_command.h"
@@ -55,7 +56,6 @@ class OpBoard final : public CommitGate, public OpOwner {
                                               std::vector<UniqueFd> fds);
   void start_if_free();
   void stopped(OpOutcome outcome);
-  void note_position(HeldModel& model, const HeldOp& op);
   [[nodiscard]] static wire::EngineBodyUnion reply_body(const HeldOp& op, OpOutcome outcome);
 
   ModelTable& table_;
