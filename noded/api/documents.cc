@@ -51,9 +51,14 @@ json engine_json(NodeRuntime& node, const runtime::EngineRow& row) {
                       : view.state == State::kStarting ? "starting"
                                                        : "down";
   if (view.failing && view.state != State::kUp) state = "failed";
-  return {{"engine", row.id.value}, {"base", row.base}, {"mode", mode_name(row.mode)},
-          {"state", state},         {"pid", view.pid},  {"restarts", view.restarts},
-          {"error", view.error}};
+  return {{"engine", row.id.value},
+          {"base", row.base},
+          {"mode", mode_name(row.mode)},
+          {"state", state},
+          {"pid", view.pid},
+          {"restarts", view.restarts},
+          {"error", view.error},
+          {"pinned_bytes", view.pinned_bytes}};
 }
 
 json model_json(NodeRuntime& node, const Model& model) {

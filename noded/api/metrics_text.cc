@@ -66,6 +66,11 @@ void add_engines(Text& text, runtime::NodeRuntime& node) {
   text.family("plexrl_engine_up", "gauge", "Whether the engine answers.");
   for (const auto& [id, row] : node.models().engines())
     text.value("{engine=\"" + std::to_string(id.value) + "\"}", node.engines().ready(id) ? 1 : 0);
+  text.family("plexrl_engine_pinned_bytes", "gauge",
+              "Host memory that the engine has registered with its device; 0 on the CPU.");
+  for (const auto& [id, row] : node.models().engines())
+    text.value("{engine=\"" + std::to_string(id.value) + "\"}",
+               static_cast<double>(node.engines().view(id).pinned_bytes));
   text.family("plexrl_engine_restarts_total", "counter", "Starts after an engine's end.");
   for (const auto& [id, row] : node.models().engines())
     text.value("{engine=\"" + std::to_string(id.value) + "\"}", node.engines().view(id).restarts);

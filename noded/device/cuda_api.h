@@ -31,6 +31,7 @@ inline constexpr Result kInvalidContext = 201;
 inline constexpr Result kEccUncorrectable = 214;
 inline constexpr Result kNvlinkUncorrectable = 220;
 inline constexpr Result kNotFound = 500;
+inline constexpr Result kNotReady = 600;
 inline constexpr Result kIllegalAddress = 700;
 inline constexpr Result kLaunchTimeout = 702;
 inline constexpr Result kContextIsDestroyed = 709;
@@ -133,6 +134,7 @@ static_assert(sizeof(AccessDescription) == 12 && offsetof(AccessDescription, fla
   X(event_create, cuEventCreate, (Event * event, unsigned flags))                                 \
   X(event_destroy, cuEventDestroy_v2, (Event event))                                              \
   X(event_record, cuEventRecord, (Event event, Stream stream))                                    \
+  X(event_query, cuEventQuery, (Event event))                                                     \
   X(event_synchronize, cuEventSynchronize, (Event event))
 
 struct Functions {

@@ -28,9 +28,9 @@ std::uint64_t tolerance(std::uint64_t released) {
   return std::min<std::uint64_t>(released / 8, std::uint64_t{32} << 20);
 }
 
-void nap() {
-  const timespec time{0, 1'000'000};
-  ::nanosleep(&time, nullptr);
+void nap(Duration time) {
+  const timespec left{0, time.ns};
+  ::nanosleep(&left, nullptr);
 }
 
 }  // namespace
@@ -274,8 +274,10 @@ void CudaBackend::prove_free(const Release& release) {
                       release.free_before + release.bytes;
   };
   Result<DeviceMemory> now = memory();
+  Duration pause{50'000};
   while (now && !proven(now) && system_clock().now() < deadline) {
-    nap();
+    nap(pause);
+    pause.ns = std::min(2 * pause.ns, kMillisecond.ns);
     now = memory();
   }
   if (proven(now)) return;
@@ -324,6 +326,16 @@ std::size_t CudaBackend::piece_at(const std::byte* host, std::size_t bytes) cons
                                : std::min(bytes, static_cast<std::size_t>(next->first - host));
 }
 
+Status CudaBackend::wait_for(const Lane& lane) const {
+  const CudaDriver& driver = device_->driver();
+  const TimePoint until = system_clock().now() + options_.poll_for;
+  while (system_clock().now() < until) {
+    const cuda::Result state = driver.call().event_query(lane.event);
+    if (state != cuda::kNotReady) return driver.check(state, cuda::symbol::event_query);
+  }
+  return PLEXRL_CUDA(driver, event_synchronize, lane.event);
+}
+
 // Whatever was issued is waited for, also after an error: the caller may free the memory then.
 template <class Issue>
 Status CudaBackend::on_lane(Lane& lane, const std::byte* device, std::size_t bytes, Issue&& issue) {
@@ -335,7 +347,7 @@ Status CudaBackend::on_lane(Lane& lane, const std::byte* device, std::size_t byt
   const std::scoped_lock lock(lane.mutex);
   Status issued = issue(driver, lane.stream);
   Status ended = PLEXRL_CUDA(driver, event_record, lane.event, lane.stream);
-  if (ended.ok()) ended = PLEXRL_CUDA(driver, event_synchronize, lane.event);
+  if (ended.ok()) ended = wait_for(lane);
   if (!ended.ok() && driver.lost().ok()) driver.call().context_synchronize();
   return issued.ok() ? ended : issued;
 }

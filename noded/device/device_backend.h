@@ -71,6 +71,8 @@ class DeviceBackend {
 
   // As the device sees it: on cuda all processes that use it count.
   [[nodiscard]] virtual Result<DeviceMemory> memory() = 0;
+  // Whether copies are faster from memory that was registered.
+  [[nodiscard]] virtual bool gains_by_pinning() const noexcept { return false; }
   // Registers host memory with the device, so that copies run at the speed of the link. Register
   // large ranges once, not per copy: it costs as much as a copy or more. The memory must stay
   // mapped while the pin lives, and the pin must not outlive the backend. Copies from other memory

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between the memory of a segment and chunks of the host pool: what every suspend, commit
 // and resume does, and what `plexrl bench swap` measures. The host chunks are mapped for the time
-// of the copy only. Any thread; not twice at a time for one reservation.
+// of the copy only, unless all of them are in `pinned`, which has them mapped. Any thread; not
+// twice at a time for one reservation.
 #pragma once
 
 #include <span>
 
 #include "device/host_pool.h"
+#include "device/pinned_pool.h"
 
 namespace plexrl::device {
 
 // The segment's bytes to as many chunks as they need; the rest of the last chunk is zeroed, so that
 // nothing of its former owner stays there.
 [[nodiscard]] Status copy_to_host(DeviceBackend& device, const HostPool& host,
-                                  const Reservation& segment, std::span<const ChunkIndex> chunks);
+                                  const Reservation& segment, std::span<const ChunkIndex> chunks,
+                                  const PinnedPool* pinned = nullptr);
 // And back.
 [[nodiscard]] Status copy_from_host(DeviceBackend& device, const HostPool& host,
-                                    Reservation& segment, std::span<const ChunkIndex> chunks);
+                                    Reservation& segment, std::span<const ChunkIndex> chunks,
+                                    const PinnedPool* pinned = nullptr);
 // Zeroes what lies behind the segment's bytes in its last device chunk.
 [[nodiscard]] Status zero_tail(DeviceBackend& device, Reservation& segment);
 

@@ -212,6 +212,7 @@ void EngineServer::ping(const Ticket& ticket, const wire::EnginePingT& request) 
   pong.op_progress = ops_.progress();
   pong.activation_bytes = table_.code().activation_bytes();
   pong.resident_bytes = table_.resident_bytes();
+  pong.pinned_bytes = table_.pinned_bytes();
   link_.reply(ticket, body_of(pong));
 }
 

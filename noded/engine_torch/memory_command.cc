@@ -15,7 +15,8 @@ wire::EngineBodyUnion failure_body(const Status& status) {
 Status copy_to_host(ModelTable& table, const HeldSegment& segment, const wire::SegmentPlaceT& place,
                     CopyTotals& totals) {
   const TimePoint start = system_clock().now();
-  PLEXRL_TRY(device::copy_to_host(table.device(), table.host(), *segment.place, place.host));
+  PLEXRL_TRY(device::copy_to_host(table.device(), table.host(), *segment.place, place.host,
+                                  table.pinned()));
   totals.bytes_out += segment.place->bytes();
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};
@@ -24,7 +25,8 @@ Status copy_to_host(ModelTable& table, const HeldSegment& segment, const wire::S
 Status copy_from_host(ModelTable& table, const HeldSegment& segment,
                       const wire::SegmentPlaceT& place, CopyTotals& totals) {
   const TimePoint start = system_clock().now();
-  PLEXRL_TRY(device::copy_from_host(table.device(), table.host(), *segment.place, place.host));
+  PLEXRL_TRY(device::copy_from_host(table.device(), table.host(), *segment.place, place.host,
+                                    table.pinned()));
   totals.bytes_in += segment.place->bytes();
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};

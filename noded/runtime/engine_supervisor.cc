@@ -110,7 +110,8 @@ EngineSupervisor::View EngineSupervisor::view(EngineId engine) const {
   const Slot& slot = found->second;
   return {slot.state,         slot.failures >= kMaxFailures,
           slot.engine->pid(), slot.restarts,
-          slot.error,         slot.retry_at};
+          slot.error,         slot.retry_at,
+          slot.pinned_bytes};
 }
 
 EngineSupervisor::Slot* EngineSupervisor::find(EngineId engine) {
@@ -183,6 +184,7 @@ void EngineSupervisor::on_engine_down(EngineId engine, const Status& why) {
   if (slot == nullptr) return;
   const bool was_ready = slot->state == State::kUp;
   slot->state = State::kDown;
+  slot->pinned_bytes = 0;
   slot->connected = false;
   slot->answered = true;
   slot->fds.clear();
@@ -203,7 +205,10 @@ void EngineSupervisor::ping(EngineId engine, Slot& slot, TimePoint now) {
   body.Set(wire::EnginePingT{});
   call(engine, std::move(body), {}, [this, engine](const Result<engine::Reply>& reply) {
     Slot* const answered = find(engine);
-    if (answered != nullptr && reply) answered->pong_due = {};
+    if (answered == nullptr || !reply) return;
+    answered->pong_due = {};
+    if (const auto* const pong = reply->body.AsEnginePong())
+      answered->pinned_bytes = pong->pinned_bytes;
   });
 }
 

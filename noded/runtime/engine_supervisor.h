@@ -45,6 +45,7 @@ class EngineSupervisor final : public engine::EngineListener {
     unsigned restarts = 0;
     std::string error;
     TimePoint retry_at;
+    std::uint64_t pinned_bytes = 0;  // as of the last pong
   };
 
   // `wake`: tick() is needed by then.
@@ -90,6 +91,7 @@ class EngineSupervisor final : public engine::EngineListener {
     TimePoint retry_at;  // when down
     TimePoint ping_at;   // next ping
     TimePoint pong_due;  // 0: none under way
+    std::uint64_t pinned_bytes = 0;
     wire::EngineHelloT hello;
     std::vector<UniqueFd> fds;
     std::string pools;  // identity of those that came with the hello

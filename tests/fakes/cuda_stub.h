@@ -24,7 +24,8 @@ class CudaStub {
   // The nth call (1 = the next) of `function` from now on returns `code` and does nothing else.
   void fail(const char* function, long nth, int code) const { fail_(function, nth, code); }
   // Settings until the next reset: devices, vmm, rdma (attribute), rdma_works, total_bytes,
-  // lag_calls (so many calls of cuMemGetInfo pass before released memory is free).
+  // lag_calls (so many calls of cuMemGetInfo pass before released memory is free), polls (the nth
+  // cuEventQuery from now finds its work done; 0: none does).
   void set(const char* key, long value) const { set_(key, value); }
   // handles, reservations, mappings, registrations, streams, events, contexts, used_bytes, copies
   // (done), violations (what a driver would punish by undefined behaviour), pushed (contexts of

@@ -22,6 +22,7 @@ namespace {
 using namespace plexrl::device::cuda;
 
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
+constexpr std::size_t kHostPage = 4096;
 
 struct Memory {
   int fd = -1;
@@ -43,8 +44,8 @@ struct Work {
 
 struct Driver {
   std::map<std::string, long> settings = {
-      {"devices", 1},  {"vmm", 1}, {"rdma", 1}, {"rdma_works", 1}, {"total_bytes", 256L << 20},
-      {"lag_calls", 0}};
+      {"devices", 1},   {"vmm", 1},  {"rdma", 1}, {"rdma_works", 1}, {"total_bytes", 256L << 20},
+      {"lag_calls", 0}, {"polls", 0}};
   std::map<std::string, std::pair<long, int>> faults;
   std::string calls;
   std::map<DevicePtr, std::size_t> reservations;
@@ -410,8 +411,15 @@ Result cuMemHostRegister_v2(void* at, std::size_t bytes, unsigned flags) {
 
 Result cuMemHostUnregister(void* at) {
   STUB_ENTER("cuMemHostUnregister");
-  return g_driver.registrations.erase(static_cast<const char*>(at)) == 1 ? kSuccess
-                                                                         : kHostMemoryNotRegistered;
+  const auto found = g_driver.registrations.find(static_cast<const char*>(at));
+  if (found == g_driver.registrations.end()) return kHostMemoryNotRegistered;
+  const std::size_t into = reinterpret_cast<std::uintptr_t>(at) % kHostPage;
+  const std::size_t pages = (into + found->second + kHostPage - 1) / kHostPage;
+  std::vector<unsigned char> states(pages);
+  const bool mapped =
+      ::mincore(static_cast<char*>(at) - into, pages * kHostPage, states.data()) == 0;
+  g_driver.registrations.erase(found);
+  return mapped ? kSuccess : violation();
 }
 
 Result cuStreamCreate(Stream* stream, unsigned flags) {
@@ -470,6 +478,18 @@ Result cuEventSynchronize(Event event) {
   const auto found = g_driver.events.find(event);
   if (found == g_driver.events.end()) return violation();
   if (found->second != nullptr) run_pending(found->second);
+  return kSuccess;
+}
+
+Result cuEventQuery(Event event) {
+  STUB_ENTER("cuEventQuery");
+  const auto found = g_driver.events.find(event);
+  if (found == g_driver.events.end()) return violation();
+  const auto works = [&](const Work& work) { return work.stream == found->second; };
+  if (std::none_of(g_driver.pending.begin(), g_driver.pending.end(), works)) return kSuccess;
+  long& polls = g_driver.settings["polls"];
+  if (polls == 0 || --polls > 0) return kNotReady;
+  run_pending(found->second);
   return kSuccess;
 }
 

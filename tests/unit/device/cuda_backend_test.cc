@@ -227,6 +227,29 @@ TEST_F(CudaBackendTest, ARollbackThatFailsIsRepairedByTheNextMap) {
   EXPECT_TRUE(stub_.clean()) << stub_.calls();
 }
 
+TEST_F(CudaBackendTest, AShortCopyIsPolledForAndALongOneSleptOn) {
+  CudaOptions patient = options();
+  patient.poll_for = Duration{60 * kSecond.ns};
+  const auto polling = CudaBackend::open(patient).value();
+  const auto place = polling->reserve(kChunk).value();
+  ASSERT_TRUE(polling->map(*place, Chunks{0}).ok());
+  std::byte host[16] = {std::byte{7}};
+  stub_.set("polls", 5);
+  ASSERT_TRUE(polling->copy_in(place->data(), host, sizeof host).ok());
+  EXPECT_EQ(stub_.called("cuEventQuery"), 5);
+  EXPECT_EQ(stub_.called("cuEventSynchronize"), 0);
+  EXPECT_EQ(place->data()[0], std::byte{7});
+  stub_.fail("cuEventQuery", 3, cuda::kIllegalAddress);
+  EXPECT_EQ(polling->copy_in(place->data(), host, sizeof host).code(), Code::LOST);
+  stub_.reset();
+  const auto sleeping = open();
+  const auto other = sleeping->reserve(kChunk).value();
+  ASSERT_TRUE(sleeping->map(*other, Chunks{0}).ok());
+  ASSERT_TRUE(sleeping->copy_in(other->data(), host, sizeof host).ok());
+  EXPECT_GE(stub_.called("cuEventQuery"), 1);
+  EXPECT_EQ(stub_.called("cuEventSynchronize"), 1);
+}
+
 TEST_F(CudaBackendTest, ACopyThatFailsIsStillWaitedFor) {
   for (const char* function : {"cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuMemsetD8Async",
                                "cuEventRecord", "cuEventSynchronize"})

@@ -25,6 +25,7 @@ SAME(cuda::kInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
 SAME(cuda::kEccUncorrectable, CUDA_ERROR_ECC_UNCORRECTABLE);
 SAME(cuda::kNvlinkUncorrectable, CUDA_ERROR_NVLINK_UNCORRECTABLE);
 SAME(cuda::kNotFound, CUDA_ERROR_NOT_FOUND);
+SAME(cuda::kNotReady, CUDA_ERROR_NOT_READY);
 SAME(cuda::kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
 SAME(cuda::kLaunchTimeout, CUDA_ERROR_LAUNCH_TIMEOUT);
 SAME(cuda::kContextIsDestroyed, CUDA_ERROR_CONTEXT_IS_DESTROYED);
