@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "engine_torch/compute_threads.h"
 #include "engine_torch/counter_rng.h"
 
 namespace plexrl::model {
@@ -18,8 +19,10 @@ Status check_span(const char* name, std::size_t have, std::uint64_t want) {
                static_cast<unsigned long long>(want));
 }
 
-// Two normal numbers of one block (Box and Muller).
+// Two normal numbers of one block (Box and Muller). A number depends on its place alone, so threads
+// share the work without a trace in the bits.
 void fill_normal(std::uint64_t seed, std::uint32_t tensor, double std, std::span<float> out) {
+#pragma omp parallel for schedule(static) if (out.size() > 1 << 16)
   for (std::size_t i = 0; i < out.size(); i += 2) {
     const PhiloxBlock r = philox(seed, {static_cast<std::uint32_t>(i),
                                         static_cast<std::uint32_t>(i >> 32), tensor, kInitDomain});
@@ -54,6 +57,7 @@ Status check_memory(const ModelState& state) {
 
 void initialise(const ArenaLayout& layout, std::int64_t layers, std::uint64_t seed,
                 double normal_std, std::span<float> weights) {
+  apply_compute_threads();
   std::fill(weights.begin(), weights.end(), 0.0F);
   for (std::size_t i = 0; i < layout.slots.size(); ++i) {
     const TensorSlot& slot = layout.slots[i];
