@@ -51,6 +51,15 @@ void GpuRun::skip(const std::string& name, const std::string& why) {
   std::fprintf(stderr, "skipped %s: %s\n", name.c_str(), why.c_str());
 }
 
+int finish(const GpuRun& run) {
+  std::puts("[");
+  for (std::size_t i = 0; i < run.rows.size(); ++i)
+    std::printf("  %s%s\n", run.rows[i].c_str(), i + 1 < run.rows.size() ? "," : "");
+  std::puts("]");
+  std::fprintf(stderr, "%d passed, %d failed, %d skipped\n", run.passed, run.failed, run.skipped);
+  return run.failed == 0 ? 0 : 1;
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values.empty() ? std::nan("") : values[values.size() / 2];

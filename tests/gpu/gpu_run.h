@@ -43,6 +43,9 @@ struct GpuRun {
   void skip(const std::string& name, const std::string& why);
 };
 
+// Prints the rows as one array on stdout and the counts on stderr; the exit status.
+[[nodiscard]] int finish(const GpuRun& run);
+
 [[nodiscard]] double median(std::vector<double> values);
 [[nodiscard]] double gb_per_s(std::uint64_t bytes, double seconds);
 

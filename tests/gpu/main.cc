@@ -33,13 +33,6 @@ bool parse(int argc, char** argv, GpuOptions& options) {
   return true;
 }
 
-void print_rows(const GpuRun& run) {
-  std::puts("[");
-  for (std::size_t i = 0; i < run.rows.size(); ++i)
-    std::printf("  %s%s\n", run.rows[i].c_str(), i + 1 < run.rows.size() ? "," : "");
-  std::puts("]");
-}
-
 int no_device(const Status& why) {
   std::fprintf(stderr, "%s\nno GPU: %d checks skipped\n", why.to_string().c_str(), check_count());
   std::puts("[]");
@@ -63,9 +56,7 @@ int check(const GpuOptions& options) {
     measure_pinning(run);
     measure_swap(run);
   }
-  print_rows(run);
-  std::fprintf(stderr, "%d passed, %d failed, %d skipped\n", run.passed, run.failed, run.skipped);
-  return run.failed == 0 ? 0 : 1;
+  return finish(run);
 }
 
 }  // namespace
