@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/fake_engine.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,6 +50,7 @@ class FakeEngineImpl final : public FakeEngine {
     TimePoint since;
     TimePoint ends;
     bool yield_asked = false;
+    UniqueFd file;  // of a save or load
   };
 
   // Runs later, from the loop, unless the engine object is gone by then.
@@ -56,8 +58,8 @@ class FakeEngineImpl final : public FakeEngine {
   void answer(std::uint64_t call, Result<Reply> result);
   void die(const char* why);
 
-  void run_op(std::uint64_t call, const wire::EngineRunOpT& request);
-  void begin_op(std::uint64_t call, wire::EngineRunOpT request);
+  void run_op(std::uint64_t call, const wire::EngineRunOpT& request, const std::vector<int>& fds);
+  void begin_op(std::uint64_t call, wire::EngineRunOpT request, const std::vector<int>& fds);
   void wait_until(TimePoint when);
   void wake();
   void finish_op();
@@ -120,7 +122,7 @@ void FakeEngineImpl::call(wire::EngineBodyUnion request, std::vector<int> fds, R
   if (!connected_) return answer(call, error(Code::ENGINE_DOWN, "the engine is not running"));
   if (options_.silent) return;
   wire::EngineDoneT ok;
-  if (const auto* op = request.AsEngineRunOp()) return run_op(call, *op);
+  if (const auto* op = request.AsEngineRunOp()) return run_op(call, *op, fds);
   if (const auto* yield = request.AsEngineYield()) {
     ask_yield(yield->op);
     return answer(call, reply_with(ok));
@@ -191,7 +193,8 @@ Reply FakeEngineImpl::pong(std::uint64_t nonce) const {
 
 // ---- ops ----
 
-void FakeEngineImpl::run_op(std::uint64_t call, const wire::EngineRunOpT& request) {
+void FakeEngineImpl::run_op(std::uint64_t call, const wire::EngineRunOpT& request,
+                            const std::vector<int>& fds) {
   if (finished_op_ != 0 && finished_op_ == request.op) {
     finished_op_ = 0;
     return answer(call, std::move(*std::exchange(finished_, nullptr)));
@@ -204,16 +207,18 @@ void FakeEngineImpl::run_op(std::uint64_t call, const wire::EngineRunOpT& reques
     return answer(call, error(Code::INVALID_ARGUMENT, "op %llu came while op %llu runs",
                               static_cast<unsigned long long>(request.op),
                               static_cast<unsigned long long>(running_->request.op)));
-  begin_op(call, request);
+  begin_op(call, request, fds);
 }
 
-void FakeEngineImpl::begin_op(std::uint64_t call, wire::EngineRunOpT request) {
+void FakeEngineImpl::begin_op(std::uint64_t call, wire::EngineRunOpT request,
+                              const std::vector<int>& fds) {
   if (const Status status = program_->begin(request); !status.ok()) return answer(call, status);
   ++ops_started_;
   if (options_.die_at_op == ops_started_) return die("killed by signal 9");
   const TimePoint now = time_->now();
   const Duration time = op_time(request.op);
-  running_ = Running{std::move(request), call, now, now + time, false};
+  UniqueFd file(fds.empty() ? -1 : ::fcntl(fds.front(), F_DUPFD_CLOEXEC, 0));
+  running_ = Running{std::move(request), call, now, now + time, false, std::move(file)};
   if (options_.die_in_op == ops_started_) return wait_until(now + Duration{time.ns / 2});
   if (time.ns > 0) return wait_until(running_->ends);
   later([this, op = running_->request.op] {
@@ -245,7 +250,7 @@ void FakeEngineImpl::wake() {
 
 void FakeEngineImpl::finish_op() {
   const wire::EngineRunOpT& request = running_->request;
-  auto value = program_->run(request);
+  auto value = program_->run(request, running_->file.get());
   program_->unmap_kv(request.model);
   if (!value) return end_run(value.error());
   wire::EngineOpDoneT done;

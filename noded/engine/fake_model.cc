@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/fake_model.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 
 #include "base/check.h"
 
@@ -40,8 +43,8 @@ wire::OpValueUnion value_of(Value value) {
   return result;
 }
 
-Status cannot(const char* what) {
-  return error(Code::UNSUPPORTED, "the fake engine has no model, so it cannot %s", what);
+Status no_file(const char* what) {
+  return error(Code::INVALID_ARGUMENT, "%s: no file descriptor came with the op", what);
 }
 
 }  // namespace
@@ -80,7 +83,8 @@ Status FakeMaths::check_kv(const FakeModel& model, std::uint64_t op) const {
   return {};
 }
 
-Result<wire::OpValueUnion> FakeMaths::run(FakeModel& model, const wire::EngineRunOpT& op) const {
+Result<wire::OpValueUnion> FakeMaths::run(FakeModel& model, const wire::EngineRunOpT& op,
+                                          int file) const {
   if (const auto* args = op.args.AsGenerateArgs()) return generate(model, *args);
   if (const auto* args = op.args.AsLogprobsArgs()) return logprobs(model, *args);
   if (op.seq > 0 && op.seq <= model.applied_seq)
@@ -88,15 +92,22 @@ Result<wire::OpValueUnion> FakeMaths::run(FakeModel& model, const wire::EngineRu
                  static_cast<unsigned long long>(op.seq));
   if (!model.segments.contains(SegmentKind::Gradients))
     return error(Code::UNSUPPORTED, "the model is not trained");
-  Result<wire::OpValueUnion> result = cannot("load");
-  if (const auto* args = op.args.AsForwardBackwardArgs())
-    result = forward_backward(model, *args, input_of(op.args));
-  if (op.args.AsOptimStepArgs() != nullptr) result = optim_step(model, input_of(op.args));
-  if (const auto* args = op.args.AsSaveArgs()) result = publish(model, *args, op.version_out);
+  Result<wire::OpValueUnion> result = apply(model, op, file);
   if (!result) return result;
   model.applied_seq = std::max(model.applied_seq, op.seq);
   if (!model.gradients_pending) model.committed_seq = model.applied_seq;
   return result;
+}
+
+Result<wire::OpValueUnion> FakeMaths::apply(FakeModel& model, const wire::EngineRunOpT& op,
+                                            int file) const {
+  if (const auto* args = op.args.AsForwardBackwardArgs())
+    return forward_backward(model, *args, input_of(op.args));
+  if (op.args.AsOptimStepArgs() != nullptr) return optim_step(model, input_of(op.args));
+  const auto* const args = op.args.AsSaveArgs();
+  if (args == nullptr) return load(model, file);
+  if (args->target == wire::SaveTarget::Sampler) return publish(model, op.version_out);
+  return save(model, file);
 }
 
 Result<std::uint64_t> FakeMaths::sampled_state(const FakeModel& model,
@@ -196,9 +207,7 @@ Result<wire::OpValueUnion> FakeMaths::optim_step(FakeModel& model, std::uint64_t
   return value_of(std::move(result));
 }
 
-Result<wire::OpValueUnion> FakeMaths::publish(FakeModel& model, const wire::SaveArgsT& args,
-                                              std::uint64_t version) const {
-  if (args.target != wire::SaveTarget::Sampler) return cannot("write files");
+Result<wire::OpValueUnion> FakeMaths::publish(FakeModel& model, std::uint64_t version) const {
   const FakeWords from = words(model, SegmentKind::Weights);
   const FakeWords to = words(model, SegmentKind::SamplerWeights);
   for (std::uint64_t i = 0; i < to.size(); ++i) to.at(i) = from.at(i % from.size());
@@ -207,6 +216,45 @@ Result<wire::OpValueUnion> FakeMaths::publish(FakeModel& model, const wire::Save
   result.version = version;
   result.step = model.step;
   result.bytes = model.segments.at(SegmentKind::SamplerWeights).bytes;
+  return value_of(std::move(result));
+}
+
+// A checkpoint is the step and the words of the trained segments.
+Result<wire::OpValueUnion> FakeMaths::save(const FakeModel& model, int file) const {
+  if (file < 0) return no_file("save");
+  std::vector<std::uint64_t> checkpoint{model.step};
+  for (const SegmentKind kind : kTrained) {
+    const FakeWords all = words(model, kind);
+    for (std::uint64_t i = 0; i < all.size(); ++i) checkpoint.push_back(all.at(i));
+  }
+  const std::size_t bytes = checkpoint.size() * sizeof(std::uint64_t);
+  if (::pwrite(file, checkpoint.data(), bytes, 0) != static_cast<ssize_t>(bytes))
+    return errno_error(Code::IO, errno, "save");
+  wire::SaveResultT result;
+  result.step = model.step;
+  result.bytes = bytes;
+  return value_of(std::move(result));
+}
+
+Result<wire::OpValueUnion> FakeMaths::load(FakeModel& model, int file) const {
+  if (file < 0) return no_file("load");
+  std::uint64_t count = 1;
+  for (const SegmentKind kind : kTrained) count += words(model, kind).size();
+  std::vector<std::uint64_t> checkpoint(count);
+  const std::size_t bytes = count * sizeof(std::uint64_t);
+  if (::pread(file, checkpoint.data(), bytes, 0) != static_cast<ssize_t>(bytes))
+    return error(Code::CORRUPT, "load: not a checkpoint of such a model");
+  auto next = checkpoint.begin();
+  model.step = *next++;
+  for (const SegmentKind kind : kTrained) {
+    const FakeWords all = words(model, kind);
+    for (std::uint64_t i = 0; i < all.size(); ++i) all.at(i) = *next++;
+  }
+  const FakeWords gradients = words(model, SegmentKind::Gradients);
+  for (std::uint64_t i = 0; i < gradients.size(); ++i) gradients.at(i) = 0;
+  model.gradients_pending = false;
+  wire::LoadResultT result;
+  result.step = model.step;
   return value_of(std::move(result));
 }
 

@@ -37,9 +37,10 @@ class FakeMaths {
 
   // What a segment holds that is not copied in.
   void initialise(const FakeModel& model, wire::SegmentKind kind) const;
-  // Applies a training op, or computes a sampling one. Failures have changed nothing.
-  [[nodiscard]] Result<wire::OpValueUnion> run(FakeModel& model,
-                                               const wire::EngineRunOpT& op) const;
+  // Applies a training op, or computes a sampling one. Failures have changed nothing. `file`: of a
+  // save or load, else -1.
+  [[nodiscard]] Result<wire::OpValueUnion> run(FakeModel& model, const wire::EngineRunOpT& op,
+                                               int file = -1) const;
   // KV holds marks of the op in every kilobyte: written when it begins, compared when it ends.
   void fill_kv(const FakeModel& model, std::uint64_t op) const;
   [[nodiscard]] Status check_kv(const FakeModel& model, std::uint64_t op) const;
@@ -47,6 +48,8 @@ class FakeMaths {
  private:
   [[nodiscard]] FakeWords words(const FakeModel& model, wire::SegmentKind kind) const;
   [[nodiscard]] std::uint64_t digest(const FakeModel& model, wire::SegmentKind kind) const;
+  [[nodiscard]] Result<wire::OpValueUnion> apply(FakeModel& model, const wire::EngineRunOpT& op,
+                                                 int file) const;
   [[nodiscard]] Result<std::uint64_t> sampled_state(const FakeModel& model,
                                                     std::uint64_t version) const;
   [[nodiscard]] Result<wire::OpValueUnion> generate(const FakeModel& model,
@@ -59,8 +62,10 @@ class FakeMaths {
                                                             const wire::ForwardBackwardArgsT& args,
                                                             std::uint64_t input) const;
   [[nodiscard]] Result<wire::OpValueUnion> optim_step(FakeModel& model, std::uint64_t input) const;
-  [[nodiscard]] Result<wire::OpValueUnion> publish(FakeModel& model, const wire::SaveArgsT& args,
-                                                   std::uint64_t version) const;
+  [[nodiscard]] Result<wire::OpValueUnion> publish(FakeModel& model, std::uint64_t version) const;
+
+  [[nodiscard]] Result<wire::OpValueUnion> save(const FakeModel& model, int file) const;
+  [[nodiscard]] Result<wire::OpValueUnion> load(FakeModel& model, int file) const;
 
   const FakePool& device_;
   std::uint32_t vocab_size_;

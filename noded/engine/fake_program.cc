@@ -216,11 +216,11 @@ Status FakeProgram::begin(const wire::EngineRunOpT& op) {
   return {};
 }
 
-Result<wire::OpValueUnion> FakeProgram::run(const wire::EngineRunOpT& op) {
+Result<wire::OpValueUnion> FakeProgram::run(const wire::EngineRunOpT& op, int file) {
   PLEXRL_ASSIGN(FakeModel* const model, resident(op.model));
   const FakeMaths maths(*device_, options_.vocab_size);
   if (op.args.AsGenerateArgs() != nullptr) PLEXRL_TRY(maths.check_kv(*model, op.op));
-  return maths.run(*model, op);
+  return maths.run(*model, op, file);
 }
 
 void FakeProgram::unmap_kv(std::uint64_t model) {

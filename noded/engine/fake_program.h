@@ -22,7 +22,8 @@ class FakeProgram {
   [[nodiscard]] Result<wire::EngineBodyUnion> handle(const wire::EngineBodyUnion& request,
                                                      const std::vector<int>& fds);
   [[nodiscard]] Status begin(const wire::EngineRunOpT& op);  // checks it and maps its KV
-  [[nodiscard]] Result<wire::OpValueUnion> run(const wire::EngineRunOpT& op);
+  // `file`: of a save or load, else -1.
+  [[nodiscard]] Result<wire::OpValueUnion> run(const wire::EngineRunOpT& op, int file);
   void unmap_kv(std::uint64_t model);
   [[nodiscard]] wire::EngineHelloT hello() const;
   [[nodiscard]] std::vector<UniqueFd> pool_fds() const;  // duplicates

@@ -241,6 +241,33 @@ TEST_F(FakeEngineTest, ATrainingOpIsNotAppliedTwice) {
   EXPECT_EQ(state(), before);
 }
 
+TEST_F(FakeEngineTest, ASavedStateComesBackWithoutPendingGradients) {
+  ASSERT_TRUE(resume().has_value());
+  train(1, 2);
+  const std::string saved = state();
+  const UniqueFd file(::memfd_create("checkpoint", MFD_CLOEXEC));
+  auto save = op(50, 5);
+  wire::SaveArgsT to_store;
+  to_store.target = wire::SaveTarget::Store;
+  save.args.Set(std::move(to_store));
+  const auto done = call(std::move(save), {file.get()});
+  ASSERT_TRUE(done.has_value());
+  EXPECT_EQ(done->body.AsEngineOpDone()->value.AsSaveResult()->step, 2U);
+  train(6, 1);
+  ASSERT_TRUE(call(forward_backward(8, 1)).has_value());
+  EXPECT_NE(state(), saved);
+  auto load = op(51, 9);
+  load.args.Set(wire::LoadArgsT());
+  const auto loaded = call(std::move(load), {file.get()});
+  ASSERT_TRUE(loaded.has_value());
+  EXPECT_EQ(loaded->body.AsEngineOpDone()->value.AsLoadResult()->step, 2U);
+  EXPECT_EQ(state(), saved);
+  EXPECT_FALSE(call(optim_step(10)).has_value()) << "the gradients of before are gone";
+  auto without = op(52, 11);
+  without.args.Set(wire::LoadArgsT());
+  EXPECT_FALSE(call(std::move(without)).has_value());
+}
+
 TEST_F(FakeEngineTest, OpsNeedAResidentModel) {
   EXPECT_EQ(call(generate(1, 1)).error().code(), Code::INVALID_ARGUMENT);
 }
