@@ -112,7 +112,7 @@ GrpoRun small_run() {
   GrpoRun what;
   what.name = "small";
   what.config = shape(128, 3, 4, 2, 384);
-  what.plan.sft_steps = 50;
+  what.plan.sft_steps = 40;
   what.plan.steps = 20;
   what.chunk_bytes = 2 * kMiB;
   what.reward_must_rise = true;
