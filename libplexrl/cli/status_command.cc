@@ -20,6 +20,16 @@ std::string line(const char* name, const std::string& value) {
   return label + (value.empty() ? "-" : value) + "\n";
 }
 
+std::string lease_line(const nlohmann::json& document) {
+  const auto& lease = member(document, "lease");
+  if (lease.empty()) return "";
+  std::string text = "job " + cell(lease, "job_id") + ", " + cell(lease, "state") + ", held for " +
+                     cell_seconds(lease, "held_s");
+  if (const std::string trouble = cell(lease, "trouble"); !trouble.empty())
+    text += "; " + cell(lease, "processes") + " processes left: " + trouble;
+  return line("lease", text);
+}
+
 // Only administrators are told what others have where.
 Status print_state(const nlohmann::json& document, bool json) {
   const auto& memory = member(document, "memory");
@@ -61,7 +71,7 @@ std::string render_status(const nlohmann::json& document) {
                        " connections") +
       line("operations", cell(document, "ops_running") + " running, " +
                              cell(document, "ops_queued") + " queued") +
-      line("bad frames", cell(document, "protocol_errors"));
+      lease_line(document) + line("bad frames", cell(document, "protocol_errors"));
   const auto& engines = items(document, "engines");
   if (engines.empty()) return text;
   Table table({"ENGINE", "BASE", "MODE", "STATE", "PID", "RESTARTS", "ERROR"});

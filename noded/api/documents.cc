@@ -156,7 +156,10 @@ json lease_json(NodeRuntime& node) {
           {"state", view->state},
           {"device_bytes", view->device_bytes},
           {"held_s", seconds(node.clock().now().ns - view->since.ns)},
-          {"processes", view->processes}};
+          {"processes", view->processes},
+          {"pids", view->pids},
+          {"stopping_s", seconds(view->stopping_ns)},
+          {"trouble", view->trouble}};
 }
 
 json strangers_json(NodeRuntime& node) {

@@ -67,7 +67,10 @@ std::string scheduled(NodeRuntime& node, const Op& op) {
 std::string lease_text(NodeRuntime& node, const Op& op) {
   const auto view = node.lease_service().view(op.id);
   if (!view || op.state != OpState::kRunning) return "";
-  if (view->state == std::string_view("stopping")) return "; did not yield, being stopped";
+  if (view->state == std::string_view("stopping"))
+    return "; did not yield, being stopped for " + seconds(view->stopping_ns) + ": " +
+           std::to_string(view->processes) + " processes left" +
+           (view->trouble.empty() ? "" : ": " + view->trouble);
   if (view->state != std::string_view("asked")) return "";
   return "; asked to yield within " + seconds(view->yield_left_ns);
 }

@@ -2,6 +2,7 @@
 #include "runtime/holder_processes.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <sstream>
 #include <string>
 
+#include "base/log.h"
 #include "runtime/task_watch.h"
 
 namespace plexrl::runtime {
@@ -23,6 +25,8 @@ bool ended(const UniqueFd& fd) {
   return ::poll(&entry, 1, 0) == 1;
 }
 
+bool gone(const std::pair<const pid_t, UniqueFd>& entry) { return ended(entry.second); }
+
 Result<std::uint32_t> uid_of(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(file, line);)
@@ -31,20 +35,30 @@ Result<std::uint32_t> uid_of(pid_t pid) {
   return error(Code::NOT_FOUND, "no process %d", pid);
 }
 
-// Fields 4 and 5 of /proc/PID/stat; the name in field 2 may hold blanks and brackets.
-bool read_stat(pid_t pid, pid_t* parent, pid_t* group) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return false;
-  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
-  std::string state;
-  return static_cast<bool>(fields >> state >> *parent >> *group);
+// Of one process. NOT_FOUND: it has ended.
+Result<std::string> stat_line(pid_t pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  char text[1024];
+  const ssize_t got = file ? ::read(file.get(), text, sizeof text) : -1;
+  if (got > 0) return std::string(text, static_cast<std::size_t>(got));
+  const bool ended = got == 0 || errno == ENOENT || errno == ESRCH;
+  return errno_error(ended ? Code::NOT_FOUND : Code::IO, errno, "'%s'", path.c_str());
 }
 
-std::vector<pid_t> all_processes() {
+// Fields 4 and 5 of /proc/PID/stat; the name in field 2 may hold blanks and brackets.
+Status read_stat(pid_t pid, pid_t* parent, pid_t* group) {
+  PLEXRL_ASSIGN(const std::string line, stat_line(pid));
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string state;
+  if (fields >> state >> *parent >> *group) return {};
+  return error(Code::NOT_FOUND, "process %d has ended", pid);
+}
+
+Result<std::vector<pid_t>> all_processes() {
   std::vector<pid_t> pids;
   const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), ::closedir);
-  if (!proc) return pids;
+  if (!proc) return errno_error(Code::IO, errno, "'/proc'");
   while (const dirent* entry = ::readdir(proc.get())) {
     char* end = nullptr;
     const long pid = std::strtol(entry->d_name, &end, 10);
@@ -85,7 +99,7 @@ Status HolderProcesses::add(pid_t pid, std::uint32_t uid, std::uint64_t started)
   if (!status.ok() && !known) held_.erase(pid);
   pid_t parent = 0;
   pid_t group = 0;
-  if (status.ok() && read_stat(pid, &parent, &group) && group == pid) groups_.insert(pid);
+  if (status.ok() && read_stat(pid, &parent, &group).ok() && group == pid) groups_.insert(pid);
   return status;
 }
 
@@ -101,24 +115,37 @@ bool HolderProcesses::belongs(const std::map<pid_t, Seen>& seen, pid_t pid) cons
 }
 
 void HolderProcesses::refresh() {
-  (void)live();  // a reused number must not count as a parent
+  std::erase_if(held_, gone);  // a reused number must not count as a parent
+  unheld_ = 0;
   std::map<pid_t, Seen> seen;
   std::set<pid_t> groups;
-  for (const pid_t pid : all_processes()) {
+  const auto all = all_processes();
+  if (!all) return blind(all.error());
+  for (const pid_t pid : *all) {
     Seen row;
-    if (!read_stat(pid, &row.parent, &row.group)) continue;
+    const Status status = read_stat(pid, &row.parent, &row.group);
+    if (status.code() == Code::IO) return blind(status);
+    if (!status.ok()) continue;
     groups.insert(row.group);
     seen.emplace(pid, row);
   }
-  for (const auto& [pid, row] : seen)
-    if (pid != ::getpid() && belongs(seen, pid)) (void)hold(pid);
+  for (const auto& [pid, row] : seen) {
+    if (pid == ::getpid() || !belongs(seen, pid)) continue;
+    const Status status = hold(pid);
+    if (!status.ok() && status.code() != Code::NOT_FOUND) ++unheld_;
+  }
   // A group without members is over; its number may come to mean another one.
   std::erase_if(groups_, [&](pid_t group) { return groups.count(group) == 0; });
 }
 
+void HolderProcesses::blind(const Status& why) {
+  unheld_ = 1;
+  PLEXRL_LOG(kWarning, "the processes of a lease cannot be looked at: %s", why.to_string().c_str());
+}
+
 std::size_t HolderProcesses::live() {
-  std::erase_if(held_, [](const auto& entry) { return ended(entry.second); });
-  return held_.size();
+  std::erase_if(held_, gone);
+  return held_.size() + unheld_;
 }
 
 std::vector<pid_t> HolderProcesses::pids() const {

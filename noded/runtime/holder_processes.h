@@ -3,6 +3,7 @@
 // and what they have started since. Each is held as a pidfd, so that a reused pid cannot be taken
 // for one. A descendant is found by parent, or by process group when a named process leads one;
 // one that left both between two refreshes is not seen (a job's cgroup is the reaper's matter).
+// What cannot be looked at, as there are no file descriptors left, counts as one that lives.
 // Loop thread only.
 #pragma once
 
@@ -28,7 +29,8 @@ class HolderProcesses {
   [[nodiscard]] Status add(pid_t pid, std::uint32_t uid, std::uint64_t started = 0);
   // Looks for descendants; reads /proc once.
   void refresh();
-  // Drops the dead ones and returns how many live. Ask again after a refresh for proof.
+  // Drops the dead ones and returns how many live, with those that the last refresh has seen but
+  // could not hold. Ask again after a refresh for proof.
   [[nodiscard]] std::size_t live();
   [[nodiscard]] std::vector<pid_t> pids() const;
   // (pid, start time) of those that were named.
@@ -40,11 +42,13 @@ class HolderProcesses {
     pid_t group = 0;
   };
   [[nodiscard]] Status hold(pid_t pid);
+  void blind(const Status& why);
   [[nodiscard]] bool belongs(const std::map<pid_t, Seen>& seen, pid_t pid) const;
 
   std::map<pid_t, UniqueFd> held_;
   std::map<pid_t, std::uint64_t> named_;
   std::set<pid_t> groups_;  // led by a named process
+  std::size_t unheld_ = 0;
 };
 
 }  // namespace plexrl::runtime

@@ -17,8 +17,20 @@ constexpr Duration kLookEvery{kSecond.ns};
 constexpr Duration kLookForEnd{20 * kMillisecond.ns};
 // New children of a holder are looked for this often: one scan of /proc is some milliseconds.
 constexpr Duration kScanEvery{5 * kSecond.ns};
+// The log hears this often of one that cannot be stopped; a person has to look at it.
+constexpr Duration kTellEvery{60 * kSecond.ns};
+constexpr std::size_t kMaxPidsTold = 8;
 
 unsigned long long number(OpId op) { return op.value; }
+
+double seconds(Duration time) { return static_cast<double>(time.ns) * 1e-9; }
+
+std::string text_of(const std::vector<pid_t>& pids) {
+  std::string text;
+  for (std::size_t i = 0; i < pids.size() && i < kMaxPidsTold; ++i)
+    text += (i == 0 ? "" : " ") + std::to_string(pids[i]);
+  return pids.size() > kMaxPidsTold ? text + " ..." : text;
+}
 
 TimePoint earlier(TimePoint a, TimePoint b) { return b.ns == 0 || (a.ns != 0 && a < b) ? a : b; }
 
@@ -66,6 +78,8 @@ Status LeaseService::restore_one(OpId id, std::string_view row) {
   const auto* const tenant = parts_.tenants.find(kept.tenant);
   PLEXRL_LOG(kInfo, "job %u still holds lease %llu", kept.job_id, number(id));
   parts_.dispatcher.lease_added(added, kept.device_bytes, tenant->grant.share_percent, true);
+  // Nobody is to come back for it.
+  if (!tenant->open()) ask(leases_.at(id), "its job has ended");
   return {};
 }
 
@@ -189,7 +203,8 @@ void LeaseService::yield(SessionId session, std::uint64_t request_id, OpId id,
 void LeaseService::let_go(Lease& lease) {
   unstore(lease.op);
   lease.held = lease.asked = lease.stopping = false;
-  lease.yield_due = {};
+  lease.yield_due = lease.reap_asked = {};
+  lease.trouble.clear();
   if (!lease.watcher) return;
   const AskedHandler watcher = std::exchange(lease.watcher, {});
   watcher(error(Code::CANCELLED, "the lease is not held any more"));
@@ -240,8 +255,8 @@ void LeaseService::ask(Lease& lease, const char* why) {
   lease.reap_at = lease.yield_due;
   lease.processes.refresh();
   parts_.wake(parts_.clock.now() + kLookForEnd);
-  PLEXRL_LOG(kDebug, "lease %llu of job %u is asked to yield: %s", number(lease.op), lease.job_id,
-             why);
+  PLEXRL_LOG(kInfo, "lease %llu of job %u is asked to yield: %s; processes %s", number(lease.op),
+             lease.job_id, why, text_of(lease.processes.pids()).c_str());
 }
 
 void LeaseService::tell_watcher(Lease& lease) {
@@ -304,17 +319,43 @@ void LeaseService::end(OpId id, const Status& why) {
 
 void LeaseService::stop(Lease& lease, TimePoint now) {
   if (now < lease.reap_at) return;
+  lease.reap_at = now + kReapAgain;
   lease.processes.refresh();
   if (!lease.stopping) {
     ++stops_;
-    PLEXRL_LOG(kWarning, "job %u did not yield lease %llu in time; its %zu processes are stopped",
-               lease.job_id, number(lease.op), lease.processes.live());
+    lease.stopping = true;
+    lease.stopping_since = now;
+    lease.tell_at = {};
+    PLEXRL_LOG(kWarning,
+               "job %u did not yield lease %llu in time; its %zu processes are stopped: %s",
+               lease.job_id, number(lease.op), lease.processes.live(),
+               text_of(lease.processes.pids()).c_str());
   }
-  lease.stopping = true;
-  lease.reap_at = now + kReapAgain;
-  const Status asked = parts_.reaper.stop({lease.job_id, lease.uid, lease.processes.pids()});
-  if (!asked.ok())
-    PLEXRL_LOG(kError, "lease %llu: %s; tried again", number(lease.op), asked.to_string().c_str());
+  note_trouble(lease, ask_reaper(lease, now), now);
+}
+
+// Asks again as long as a process lives. What it returns is why they live: what became of the
+// request before, or that there can be none.
+Status LeaseService::ask_reaper(Lease& lease, TimePoint now) {
+  const bool first = lease.reap_asked.ns == 0;
+  Status before = first ? Status() : parts_.reaper.last();
+  if (before.code() == Code::BUSY && now < lease.reap_asked + kReapAnswer) return before;
+  const Status sent = parts_.reaper.stop({lease.job_id, lease.uid, lease.processes.pids()});
+  lease.reap_asked = now;
+  if (!sent.ok()) return sent;
+  if (!first && before.ok())
+    return error(Code::BUSY, "the last request was carried out, but not all have ended");
+  return before;
+}
+
+void LeaseService::note_trouble(Lease& lease, const Status& trouble, TimePoint now) {
+  const bool same = trouble.ok() ? lease.trouble.empty() : trouble.text() == lease.trouble;
+  if (!same) lease.trouble = trouble.ok() ? "" : trouble.text();
+  if (trouble.ok() || (same && now < lease.tell_at)) return;
+  lease.tell_at = now + kTellEvery;
+  PLEXRL_LOG(kWarning, "lease %llu of job %u: not stopped after %.1f s: %s; processes %s",
+             number(lease.op), lease.job_id, seconds(now - lease.stopping_since),
+             lease.trouble.c_str(), text_of(lease.processes.pids()).c_str());
 }
 
 TimePoint LeaseService::tick_held(Lease& lease, TimePoint now, bool* over) {
@@ -344,11 +385,16 @@ TimePoint LeaseService::tick(TimePoint now) {
     if (gone) over.push_back(id);
     if (again.ns != 0) next = earlier(next, again);
   }
-  for (const OpId id : over) {
-    PLEXRL_LOG(kInfo, "lease %llu is over: its processes are gone", number(id));
-    end(id, error(Code::CANCELLED, "its processes were stopped"));
-  }
+  for (const OpId id : over) freed(id);
   return next;
+}
+
+void LeaseService::freed(OpId id) {
+  const Lease& lease = leases_.at(id);
+  const Duration held = parts_.clock.now() - lease.held_since;
+  PLEXRL_LOG(kInfo, "lease %llu of job %u is over: its processes are gone, %.1f s after the grant",
+             number(id), lease.job_id, seconds(held));
+  end(id, error(Code::CANCELLED, "its processes were stopped"));
 }
 
 // ---- the store ----
@@ -386,7 +432,10 @@ std::optional<LeaseService::View> LeaseService::view(OpId id) {
   view.since = lease.held_since;
   if (lease.yield_due.ns != 0)
     view.yield_left_ns = std::max<std::int64_t>(lease.yield_due.ns - parts_.clock.now().ns, 0);
+  if (lease.stopping) view.stopping_ns = parts_.clock.now().ns - lease.stopping_since.ns;
   view.processes = lease.processes.live();
+  view.pids = lease.processes.pids();
+  view.trouble = lease.trouble;
   return view;
 }
 

@@ -17,6 +17,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "runtime/dispatcher.h"
 #include "runtime/holder_processes.h"
@@ -50,6 +51,8 @@ class LeaseService final : public LeaseListener {
  public:
   static constexpr std::size_t kMaxPerTenant = 16;
   static constexpr Duration kReapAgain{kSecond.ns};
+  // A request to the reaper that is not answered in this time is given up and sent again.
+  static constexpr Duration kReapAnswer{3 * kSecond.ns};
 
   struct Parts {
     const Clock& clock;
@@ -92,7 +95,10 @@ class LeaseService final : public LeaseListener {
     const char* state = "";  // "queued", "held", "asked", "stopping"
     TimePoint since;         // of the state "held"
     std::int64_t yield_left_ns = 0;
+    std::int64_t stopping_ns = 0;  // since it was to be stopped
     std::size_t processes = 0;
+    std::vector<pid_t> pids;  // of those that are held
+    std::string trouble;      // why it is not stopped yet; empty: nothing known
   };
   // Of one that is not known: nothing.
   [[nodiscard]] std::optional<View> view(OpId lease);
@@ -120,6 +126,10 @@ class LeaseService final : public LeaseListener {
     TimePoint held_since;
     TimePoint yield_due;  // 0: not asked
     TimePoint reap_at;
+    TimePoint reap_asked;  // when the last request went to the reaper
+    TimePoint stopping_since;
+    TimePoint tell_at;    // when the log hears again of the same trouble
+    std::string trouble;  // of stopping it
     TimePoint scan_at;
   };
 
@@ -137,6 +147,9 @@ class LeaseService final : public LeaseListener {
   [[nodiscard]] Status restore_one(OpId id, std::string_view row);
   TimePoint tick_held(Lease& lease, TimePoint now, bool* over);
   void stop(Lease& lease, TimePoint now);
+  [[nodiscard]] Status ask_reaper(Lease& lease, TimePoint now);
+  static void note_trouble(Lease& lease, const Status& trouble, TimePoint now);
+  void freed(OpId id);
 
   Parts parts_;
   std::map<OpId, Lease> leases_;

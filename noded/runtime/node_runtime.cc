@@ -57,6 +57,7 @@ class NoReaper final : public Reaper {
   [[nodiscard]] Status stop(const ReapRequest&) override {
     return error(Code::UNAVAILABLE, "this plexrld has no way to stop processes");
   }
+  [[nodiscard]] Status last() override { return {}; }
 };
 
 Reaper& reaper_or_none(Reaper* reaper) {

@@ -24,6 +24,9 @@ class Reaper {
   // Asks for SIGKILL and does not wait. Whether they are gone is seen at their pidfds; called again
   // until they are. Loop thread.
   [[nodiscard]] virtual Status stop(const ReapRequest& request) = 0;
+  // What became of the last request that was sent. OK: each got SIGKILL or had ended. BUSY: no
+  // answer yet. PERMISSION: some were refused. UNAVAILABLE: it was not carried out. Loop thread.
+  [[nodiscard]] virtual Status last() = 0;
 };
 
 }  // namespace plexrl::runtime

@@ -8,28 +8,32 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/log.h"
 #include "wire/reap_message.h"
 
 namespace plexrl::runtime {
 
-void SocketReaper::look_at_answer() {
-  const UniqueFd connection = std::move(last_);
-  if (!connection) return;
+Status SocketReaper::last() {
+  if (!connection_) return last_;
   char bytes[wire::kReapAnswerBytes];
-  const ssize_t got = ::recv(connection.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  const ssize_t got = ::recv(connection_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR))
+    return error(Code::BUSY, "plexrl-reap has not answered yet");
+  connection_.reset();
   const auto answer =
       wire::decode_reap_answer({bytes, static_cast<std::size_t>(std::max<ssize_t>(got, 0))});
+  last_ = {};
   if (!answer) {
-    PLEXRL_LOG(kWarning, "plexrl-reap has not answered the last request; see its log");
+    last_ = error(Code::UNAVAILABLE, "plexrl-reap has cut the request off; see its log");
   } else if (answer->refused != 0) {
-    PLEXRL_LOG(kWarning, "plexrl-reap has refused %u processes: not of that job; see its log",
-               answer->refused);
+    last_ =
+        error(Code::PERMISSION, "plexrl-reap refuses some as not of job %u; see its log", job_id_);
   }
+  return last_;
 }
 
 Status SocketReaper::stop(const ReapRequest& request) {
-  look_at_answer();
+  connection_.reset();
+  last_ = {};
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path_.size() >= sizeof address.sun_path)
@@ -46,7 +50,8 @@ Status SocketReaper::stop(const ReapRequest& request) {
   if (::send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(bytes.size()))
     return errno_error(Code::IO, errno, "send to plexrl-reap");
-  last_ = std::move(fd);
+  connection_ = std::move(fd);
+  job_id_ = request.job_id;
   return {};
 }
 

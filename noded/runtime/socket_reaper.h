@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SocketReaper: asks plexrl-reap over its socket. Never waits: the request fits into the socket,
-// and the answer, which only says what was refused, is looked at when the next request is sent.
-// Loop thread only.
+// and the answer, which only says what was refused, is read by last(). A new request gives up the
+// answer to the one before. Loop thread only.
 #pragma once
 
 #include <string>
@@ -17,12 +17,13 @@ class SocketReaper final : public Reaper {
 
   // UNAVAILABLE: nobody listens at the path, or too many wait there.
   [[nodiscard]] Status stop(const ReapRequest& request) override;
+  [[nodiscard]] Status last() override;
 
  private:
-  void look_at_answer();
-
   std::string path_;
-  UniqueFd last_;  // connection of the last request
+  UniqueFd connection_;  // of the last request, until it is answered
+  std::uint32_t job_id_ = 0;
+  Status last_;
 };
 
 }  // namespace plexrl::runtime

@@ -36,6 +36,17 @@ TEST(Render, StatusShowsMemoryAndEngines) {
   EXPECT_NE(text.find("demo"), std::string::npos);
 }
 
+TEST(Render, StatusSaysWhyALeaseIsNotStopped) {
+  const json held = json::parse(R"({"lease":{"job_id":7,"state":"held","held_s":2.0,"processes":3,
+    "trouble":""}})");
+  EXPECT_NE(render_status(held).find("job 7, held"), std::string::npos);
+  EXPECT_EQ(render_status(held).find("left"), std::string::npos);
+  const json stuck = json::parse(R"({"lease":{"job_id":7,"state":"stopping","held_s":9.0,
+    "processes":2,"trouble":"nobody answers"}})");
+  EXPECT_NE(render_status(stuck).find("2 processes left: nobody answers"), std::string::npos);
+  EXPECT_EQ(render_status(json::parse(R"({"lease":null})")).find("lease"), std::string::npos);
+}
+
 TEST(Render, JobsOneRowEach) {
   const json document = json::parse(R"({"jobs":[{"job_id":12,"user":"alice","state":"open",
     "train_mode":"full","share_percent":50,"ops_running":1,"ops_queued":2,"ops_done":30,"device_s":4.5,
@@ -63,7 +74,8 @@ TEST(Render, ReportListsKindsOfOps) {
 }
 
 TEST(Render, EmptyAndStrangeDocumentsDoNotFail) {
-  for (const char* text : {"{}", R"({"jobs":7,"ops":"x","engines":{},"models":[1,"a"]})"}) {
+  for (const char* text :
+       {"{}", R"({"jobs":7,"ops":"x","engines":{},"models":[1,"a"],"lease":{"trouble":7}})"}) {
     const json document = json::parse(text);
     EXPECT_FALSE(render_status(document).empty());
     EXPECT_FALSE(render_jobs(document).empty());

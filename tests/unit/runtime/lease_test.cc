@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "api/explain.h"
 #include "node_fixture.h"
 
 namespace plexrl::runtime {
@@ -44,11 +45,14 @@ class FakeReaper final : public Reaper {
   Status stop(const ReapRequest& request) override {
     requests.push_back(request);
     if (broken) return error(Code::UNAVAILABLE, "no reaper");
+    if (!answer.ok()) return {};
     for (const pid_t pid : request.pids) ::kill(pid, SIGKILL);
     return {};
   }
+  Status last() override { return answer; }
   std::vector<ReapRequest> requests;
   bool broken = false;
+  Status answer;  // nothing is stopped unless it is OK
 };
 
 class LeaseServiceTest : public NodeFixture {
@@ -231,9 +235,46 @@ TEST_F(LeaseServiceTest, TheNextWaitsForProof) {
   ASSERT_TRUE(turn_until([&] { return reaper_.requests.size() >= 2; }));
   EXPECT_FALSE(second->grant.has_value());
   EXPECT_STREQ(node_->lease_service().holder()->state, "stopping");
+  EXPECT_EQ(node_->lease_service().holder()->trouble, "no reaper");
   reaper_.broken = false;
   ASSERT_TRUE(turn_until([&] { return child.ended(); }));
   EXPECT_TRUE(granted(second));
+}
+
+TEST_F(LeaseServiceTest, WhyItIsNotStoppedIsSaid) {
+  start();
+  reaper_.answer = error(Code::PERMISSION, "refused");
+  Child child;
+  const auto first = acquire(open_job(1, uid_), SessionId{5}, child.pid(), limited(50));
+  ASSERT_TRUE(granted(first));
+  const auto second = acquire(open_job(2, uid_), SessionId{6}, ::getpid());
+  ASSERT_TRUE(turn_until([&] { return reaper_.requests.size() >= 2; }));
+  const auto holder = node_->lease_service().holder();
+  EXPECT_EQ(holder->trouble, "refused");
+  EXPECT_EQ(holder->pids, std::vector<pid_t>{child.pid()});
+  EXPECT_GT(holder->stopping_ns, 0);
+  const Op& op = *node_->ops().find(OpId{first->grant->value().lease});
+  const std::string why = api::explain(*node_, op);
+  EXPECT_NE(why.find("1 processes left: refused"), std::string::npos) << why;
+  reaper_.answer = {};
+  ASSERT_TRUE(turn_until([&] { return child.ended(); }));
+  EXPECT_TRUE(granted(second));
+}
+
+// One that is slow is not asked over and over, one that never answers is.
+TEST_F(LeaseServiceTest, ARequestWithoutAnAnswerIsSentAgain) {
+  start();
+  reaper_.answer = error(Code::BUSY, "no answer");
+  Child child;
+  ASSERT_TRUE(granted(acquire(open_job(1, uid_), SessionId{5}, child.pid(), limited(50))));
+  const auto second = acquire(open_job(2, uid_), SessionId{6}, ::getpid());
+  const auto trouble = [&] { return node_->lease_service().holder()->trouble; };
+  ASSERT_TRUE(turn_until([&] { return trouble() == "no answer"; }));
+  EXPECT_EQ(reaper_.requests.size(), 1U);
+  ASSERT_TRUE(turn_until([&] { return reaper_.requests.size() == 2; }));
+  reaper_.answer = {};
+  EXPECT_TRUE(granted(second));
+  EXPECT_TRUE(turn_until([&] { return child.ended(); }));
 }
 
 TEST_F(LeaseServiceTest, ADeadHolderFreesItAtOnce) {
@@ -339,6 +380,21 @@ TEST_F(LeaseServiceTest, AHolderThatDiedWhileTheDaemonWasAwayHoldsNothing) {
   start();
   EXPECT_FALSE(node_->lease_service().holder().has_value());
   EXPECT_TRUE(granted(acquire(open_job(2, uid_), SessionId{6}, ::getpid())));
+}
+
+// Its client cannot come back; without that it would hold the device until its limit.
+TEST_F(LeaseServiceTest, OneOfAnEndedJobIsStoppedAfterARestart) {
+  start();
+  reaper_.broken = true;
+  Child child;
+  ASSERT_TRUE(granted(acquire(open_job(1, uid_), SessionId{5}, child.pid())));
+  ASSERT_TRUE(node_->tenant_service().close(1).ok());
+  ASSERT_TRUE(turn_until([&] { return !reaper_.requests.empty(); }));
+  restart();
+  reaper_.broken = false;
+  const auto second = acquire(open_job(2, uid_), SessionId{6}, ::getpid());
+  EXPECT_TRUE(granted(second));
+  EXPECT_TRUE(turn_until([&] { return child.ended(); }));
 }
 
 TEST_F(LeaseServiceTest, TheEndOfItsJobEndsIt) {
