@@ -82,13 +82,22 @@ std::string gap(NodeRuntime& node, const Op& op) {
          " of this model, which did not come yet";
 }
 
+bool earlier_training(NodeRuntime& node, const Op& op) {
+  const auto ops = node.ops().of_model(op.model);
+  return std::any_of(ops.begin(), ops.end(), [&](const Op* other) {
+    return other->training() && !other->replay && other->seq < op.seq;
+  });
+}
+
 std::string held(NodeRuntime& node, const Op& op) {
   const auto flow = node.flows().find(op.model);
   if (flow != node.flows().end() && flow->second.recovering())
     return "waiting while the model is recovered: its training ops since the last commit run again";
+  if (earlier_training(node, op)) return "waiting for earlier training ops of this model";
   if (flow != node.flows().end() && flow->second.replacing() && op.publish())
     return "waiting for sampling ops of the version that it replaces";
-  return "waiting for earlier training ops of this model";
+  // Nothing of its own is in front of it: a plexrld that has just started waits for the engine.
+  return "waiting: " + engine_text(node, op);
 }
 
 }  // namespace
