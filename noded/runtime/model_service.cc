@@ -67,6 +67,8 @@ void ModelService::create(TenantId tenant_id, wire::CreateModelT request, ModelH
   const bool usable = parts_.engines.ready(*engine) && (!row->base_model || row->base_known);
   if (usable) return describe(*engine, std::move(wanted));
   wanted_[*engine].push_back(std::move(wanted));
+  // The store did not take the description of the base: nothing else asks for it again.
+  if (parts_.engines.ready(*engine)) describe_base(*engine);
   const auto view = parts_.engines.view(*engine);
   if (view.failing) engine_failing(*engine, error(Code::ENGINE_DOWN, "%s", view.error.c_str()));
 }
@@ -215,6 +217,7 @@ void ModelService::base_described(EngineId engine, const Result<engine::Reply>& 
     return fail_wanted(engine, why);
   }
   EngineRow& row = *parts_.models.engine(engine);
+  if (row.base_known) return engine_up(engine);  // asked for twice
   row.base_segments = shape_of(*description).segments;
   Status status = parts_.models.save(row);
   if (status.ok()) status = add_base(row);
