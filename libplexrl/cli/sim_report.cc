@@ -91,11 +91,13 @@ void SimReport::queue_is(std::size_t jobs, TimePoint at) {
 }
 
 void SimReport::ended(const sim::JobOutcome& job) {
+  end_ = std::max(end_, job.end);
   ++slowdowns_[static_cast<int>(std::floor((job.slowdown() - 1) / 0.05 + 1e-9))];
 }
 
 Json SimReport::data() const {
   Json data;
+  data["end"] = seconds(end_);
   data["rows"] = rows_;
   data["spans"] = spans_;
   data["busy"] = {{"width", busy_.width_s()}, {"values", busy_.averages()}};

@@ -56,6 +56,7 @@ class SimReport final : public sim::RunObserver {
   BinnedSeries queue_;
   std::size_t queued_ = 0;
   TimePoint queue_since_{};
+  TimePoint end_{};
   std::map<int, std::uint64_t> slowdowns_;  // in steps of 5 %
 };
 

@@ -13,6 +13,7 @@ h1{font-size:22px;margin:0 0 2px}h2{font-size:16px;margin:28px 0 6px}p{margin:4p
 .card b{display:block;font-size:20px}.card span{color:#4d5b69;font-size:12px}
 table{border-collapse:collapse;margin:6px 0}td,th{border-bottom:1px solid #e3e8ed;padding:3px 12px 3px 0;text-align:left;vertical-align:top}
 td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}svg{display:block;width:100%;height:auto;background:#f7f9fb;border:1px solid #e3e8ed}
+#tables{overflow-x:auto}
 text{font:11px system-ui,sans-serif;fill:#4d5b69}
 </style></head><body>
 <h1 id="title"></h1><p id="sub"></p><div class="cards" id="cards"></div>
@@ -72,16 +73,15 @@ function timeline() {
 }
 function area(svg, s, x, y, fill) {
   let d = 'M' + x(0) + ',' + y(0);
-  s.values.forEach((v, i) => { d += 'L' + x(i * s.width) + ',' + y(v) + 'L' + x((i + 1) * s.width) + ',' + y(v); });
-  el(svg, 'path', {d: d + 'L' + x(s.values.length * s.width) + ',' + y(0) + 'Z', fill: fill});
+  const end = Math.max(1, series.end), at = i => x(Math.min(end, i * s.width));
+  s.values.forEach((v, i) => { d += 'L' + at(i) + ',' + y(v) + 'L' + at(i + 1) + ',' + y(v); });
+  el(svg, 'path', {d: d + 'L' + at(s.values.length) + ',' + y(0) + 'Z', fill: fill});
 }
 function overTime(id, list) {
   const height = 190, svg = frame(id, height);
-  let end = 1, top = 1;
-  for (const [s] of list) {
-    end = Math.max(end, s.width * s.values.length);
-    top = Math.max(top, ...s.values);
-  }
+  const end = Math.max(1, series.end);
+  let top = 1;
+  for (const [s] of list) top = Math.max(top, ...s.values);
   const x = s => LEFT + (W - LEFT - RIGHT) * s / end;
   const y = v => height - 22 - (height - 34) * v / top;
   for (let i = 0; i <= 4; ++i) {

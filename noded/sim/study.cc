@@ -23,7 +23,7 @@ double saved(const RunStats& run, double baseline_s) {
 }
 // Enough digits to compare, few enough to read.
 double rounded(double value) {
-  if (value == 0 || !std::isfinite(value)) return value;
+  if (std::abs(value) < 1e-9 || !std::isfinite(value)) return std::isfinite(value) ? 0 : value;
   const double unit = std::pow(10, 5 - std::ceil(std::log10(std::abs(value))));
   return std::round(value * unit) / unit;
 }
