@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/fake_program.h"
 
@@ -42,6 +43,7 @@ class FakeEngineImpl final : public FakeEngine {
   [[nodiscard]] int pid() const override { return program_ ? ::getpid() : 0; }
   FakeEngineOptions& options() override { return options_; }
   [[nodiscard]] std::uint64_t ops_started() const override { return ops_started_; }
+  void end_fills() override;
 
  private:
   struct Running {
@@ -58,6 +60,8 @@ class FakeEngineImpl final : public FakeEngine {
   void answer(std::uint64_t call, Result<Reply> result);
   void die(const char* why);
 
+  void ask_memory(std::uint64_t call, const wire::EngineBodyUnion& request,
+                  const std::vector<int>& fds);
   void run_op(std::uint64_t call, const wire::EngineRunOpT& request, const std::vector<int>& fds);
   void begin_op(std::uint64_t call, wire::EngineRunOpT request, const std::vector<int>& fds);
   void wait_until(TimePoint when);
@@ -81,6 +85,7 @@ class FakeEngineImpl final : public FakeEngine {
   std::uint64_t ops_started_ = 0;
   std::uint64_t last_call_ = 0;
   std::map<std::uint64_t, ReplyHandler> outstanding_;
+  std::vector<std::pair<std::uint64_t, wire::EngineBodyUnion>> behind_fill_;
   std::optional<Running> running_;
   struct Held {
     std::uint64_t model = 0;
@@ -132,9 +137,23 @@ void FakeEngineImpl::call(wire::EngineBodyUnion request, std::vector<int> fds, R
     return answer(call, reply_with(ok));
   }
   if (const auto* ping = request.AsEnginePing()) return answer(call, pong(ping->nonce));
+  if (!behind_fill_.empty() || (options_.hold_fills && request.AsEngineAwaitFill() != nullptr)) {
+    behind_fill_.emplace_back(call, std::move(request));
+    return;
+  }
+  ask_memory(call, request, fds);
+}
+
+void FakeEngineImpl::ask_memory(std::uint64_t call, const wire::EngineBodyUnion& request,
+                                const std::vector<int>& fds) {
   auto body = program_->handle(request, fds);
   if (!body) return answer(call, body.error());
   answer(call, reply_of(std::move(body).value()));
+}
+
+void FakeEngineImpl::end_fills() {
+  options_.hold_fills = false;
+  for (const auto& [call, request] : std::exchange(behind_fill_, {})) ask_memory(call, request, {});
 }
 
 // Handlers take the reply by value; std::function copies, so the reply is shared until it is taken.
@@ -155,6 +174,7 @@ void FakeEngineImpl::die(const char* why) {
   connected_ = false;
   running_.reset();
   yielded_.clear();
+  behind_fill_.clear();
   finished_op_ = 0;
   finished_.reset();
   alarm_.reset();
@@ -166,6 +186,7 @@ void FakeEngineImpl::die(const char* why) {
 
 void FakeEngineImpl::stop(Duration) {
   outstanding_.clear();
+  behind_fill_.clear();
   connected_ = false;
   running_.reset();
   alarm_.reset();
@@ -175,6 +196,7 @@ void FakeEngineImpl::stop(Duration) {
 
 void FakeEngineImpl::detach() {
   outstanding_.clear();
+  behind_fill_.clear();
   connected_ = false;
   if (running_) running_->call = 0;
   alive_ = std::make_shared<int>(0);

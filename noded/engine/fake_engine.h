@@ -35,6 +35,8 @@ struct FakeEngineOptions {
   std::uint32_t fail_starts = 0;    // the next N start() end in on_engine_down
   bool corrupt_commits = false;     // flips a bit of every committed copy
   bool silent = false;              // accepts calls, pings too, and answers none
+  // EngineAwaitFill, and what comes after it for the memory of models, waits for end_fills().
+  bool hold_fills = false;
 };
 
 class FakeEngine : public Engine {
@@ -42,6 +44,7 @@ class FakeEngine : public Engine {
   // Read at each call, so tests change faults while it runs.
   [[nodiscard]] virtual FakeEngineOptions& options() = 0;
   [[nodiscard]] virtual std::uint64_t ops_started() const = 0;
+  virtual void end_fills() = 0;
 };
 
 // `listener` must live longer, and what `time` stands on.

@@ -90,7 +90,7 @@ FakeProgram::Body FakeProgram::handle(const wire::EngineBodyUnion& request,
     parked_.erase(forget->model);
     return done();
   }
-  if (request.AsEngineQuit() != nullptr) return done();
+  if (request.AsEngineAwaitFill() != nullptr || request.AsEngineQuit() != nullptr) return done();
   return error(Code::UNSUPPORTED, "the engine does not know request %d",
                static_cast<int>(request.type));
 }

@@ -131,6 +131,10 @@ bool BaseModel::writes_committed_state(const wire::OpArgsUnion& args) const {
   return model::writes_committed_state(args);
 }
 
+bool BaseModel::needs_whole_state(const wire::OpArgsUnion& args) const {
+  return model::needs_whole_state(args);
+}
+
 void BaseModel::wipe_activations() { model::ActivationArena::installed()->zero_used(); }
 
 std::uint64_t BaseModel::activation_bytes() const {

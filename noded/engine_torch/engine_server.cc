@@ -80,6 +80,7 @@ Status EngineServer::serve() {
     }
     if (fds[1].revents != 0) inbox_.run_all();
     link_.handle(fds[0].revents);
+    if (!broken_.ok()) return broken_;
     greet_when_quiet();
   }
   return {};
@@ -118,6 +119,8 @@ bool EngineServer::on_memory_request(const Ticket& ticket, wire::EngineBodyUnion
     enqueue(ticket, make_suspend(table_, std::move(*suspend)));
   else if (auto* const commit = body.AsEngineCommit())
     enqueue(ticket, make_commit(table_, ops_, std::move(*commit)));
+  else if (body.AsEngineAwaitFill() != nullptr)
+    enqueue(ticket, make_await_fill());
   else if (const auto* const forget = body.AsEngineForget())
     enqueue(ticket, make_forget(table_, ops_, *forget));
   else
@@ -246,7 +249,12 @@ void EngineServer::pump() {
 void EngineServer::finish(const Status& outcome) {
   const auto ended = std::exchange(moving_, nullptr);
   link_.reply(ended->ticket, ended->command->finish(outcome));
-  ops_.commit_ended();
+  if (!outcome.ok() && ended->command->must_succeed()) {
+    broken_ = outcome;
+    return;
+  }
+  if (auto next = ended->command->next()) pending_.push_front({Ticket{}, std::move(next)});
+  ops_.command_ended();
   run_waiting();
   pump();
 }

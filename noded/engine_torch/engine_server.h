@@ -34,7 +34,7 @@ class EngineServer final : private EngineLink::Handler {
   ~EngineServer() override;
 
   // Until EngineQuit, or UNAVAILABLE without a connection for `orphan_after`. IO when the kernel
-  // refuses what it needs.
+  // refuses what it needs. What a memory command met that must succeed.
   [[nodiscard]] Status serve();
 
  private:
@@ -83,6 +83,7 @@ class EngineServer final : private EngineLink::Handler {
   std::shared_ptr<Pending> moving_;    // the memory thread has it
   std::optional<WaitingRun> waiting_;  // until no dropped op of its model is left; not begun
   bool quitting_ = false;
+  Status broken_;  // not ok: serve() ends with it
   TimePoint alone_since_;
   OpBoard ops_;
   JobThread memory_{"px-memory"};

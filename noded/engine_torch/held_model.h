@@ -4,8 +4,9 @@
 // `state` and in yielded ops stay valid over suspend and resume.
 //
 // Threads: the protocol thread owns everything; it lends `segments`, `kv` and `state` to the memory
-// thread while the model is kMoving and `kv` and `state` to the compute thread while `running_op`
-// is set. The set of segments does not change after the first resume has begun.
+// thread while the model is kMoving (while it is `filling`, the late segments), and `kv` and
+// `state` to the compute thread while `running_op` is set. The set of segments does not change
+// after the first resume has begun.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <set>
 #include <vector>
 
+#include "base/clock.h"
 #include "device/device_backend.h"
 #include "engine_generated.h"
 #include "engine_torch/model_state.h"
@@ -63,6 +65,10 @@ struct HeldModel {
   Residency residency = Residency::kParked;
   std::uint64_t running_op = 0;
   unsigned commits = 0;  // copies under way
+  // Moments, and sampler weights that hold nothing, are still being filled by the memory thread:
+  // ops that need them wait.
+  bool filling = false;
+  TimePoint filled;  // when that was last over
   // Committed segments that ops wrote since they were last copied out or filled.
   std::set<wire::SegmentKind> written;
   // Dropped ops that must undo what they did as soon as the model is resident.

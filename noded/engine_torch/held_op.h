@@ -24,6 +24,7 @@ struct HeldOp {
   std::optional<Ticket> drop;  // of an EngineDropOp
   TimePoint arrived;           // of the latest EngineRunOp
   std::uint64_t commit_stall_ns = 0;
+  std::uint64_t switch_stall_ns = 0;
 };
 
 // Set by the protocol thread, read by the compute thread between steps.

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "engine_torch/model_table.h"
@@ -21,6 +23,11 @@ class MemoryCommand {
   // False: it frees something that plexrld counts as free once it has asked, so it is not refused
   // for want of room in the queue.
   [[nodiscard]] virtual bool refusable() const { return true; }
+  // What has to be done at once after finish(), before all that waits; null: nothing.
+  [[nodiscard]] virtual std::unique_ptr<MemoryCommand> next() { return nullptr; }
+  // True: after a work() that failed nobody knows what the model's memory holds; the engine ends
+  // and its models go on from their manifests.
+  [[nodiscard]] virtual bool must_succeed() const { return false; }
   // True when it undoes a dropped op of the model: ops of that model wait for it.
   [[nodiscard]] virtual bool undoes_op_of(std::uint64_t /*model*/) const { return false; }
   // Checks the request and marks the model. After an error the other two are not called.
@@ -49,6 +56,18 @@ class OpOwner {
 
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_resume(ModelTable& table,
                                                          wire::EngineResumeT request);
+// A segment of a resident model that is mapped and not filled yet. `host`: the chunks to copy into
+// it; none: it is zeroed. `copy`: those chunks, where they are not mapped and registered anyway.
+struct LateSegment {
+  HeldSegment* segment = nullptr;
+  std::vector<device::ChunkIndex> host;
+  std::optional<device::AddressRange> copy;
+};
+// Fills them while ops run that do not need them. `model` is marked as filling.
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_fill(ModelTable& table, HeldModel& model,
+                                                       std::vector<LateSegment> segments);
+// Does nothing, behind what waits.
+[[nodiscard]] std::unique_ptr<MemoryCommand> make_await_fill();
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_suspend(ModelTable& table,
                                                           wire::EngineSuspendT request);
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_commit(ModelTable& table, const CommitGate& gate,

@@ -39,6 +39,8 @@ class ModelCode {
   [[nodiscard]] virtual Result<std::unique_ptr<model::OpRun>> make_run(
       const model::OpEnv& env, const wire::OpArgsUnion& args) = 0;
   [[nodiscard]] virtual bool writes_committed_state(const wire::OpArgsUnion& args) const = 0;
+  // False: the op may run while moments, and sampler weights without a version, are not there yet.
+  [[nodiscard]] virtual bool needs_whole_state(const wire::OpArgsUnion& args) const = 0;
 
   // Zeroes activation memory that an earlier op used and gave back.
   virtual void wipe_activations() = 0;

@@ -112,10 +112,13 @@ std::unique_ptr<HeldOp> OpBoard::admit(wire::EngineRunOpT request, std::vector<U
 void OpBoard::start_if_free() {
   if (!running_ || computing_) return;
   HeldModel* const model = table_.find(running_->request.model);
+  const bool whole = table_.code().needs_whole_state(running_->request.args);
+  if (whole && model->filling) return;
   if (running_->writes_committed && model->commits > 0) return;
+  const TimePoint free = whole ? std::max(running_->arrived, model->filled) : running_->arrived;
+  running_->switch_stall_ns = static_cast<std::uint64_t>((free - running_->arrived).ns);
   if (running_->writes_committed)
-    running_->commit_stall_ns =
-        static_cast<std::uint64_t>((system_clock().now() - running_->arrived).ns);
+    running_->commit_stall_ns = static_cast<std::uint64_t>((system_clock().now() - free).ns);
   computing_ = true;
   const bool wipe = std::exchange(last_model_, model->id) != model->id;
   compute_.submit([this, model, wipe, op = running_.get()] {
@@ -154,6 +157,7 @@ wire::EngineBodyUnion OpBoard::reply_body(const HeldOp& op, OpOutcome outcome) {
       done.value = std::move(outcome.value);
       done.run_ns = outcome.run_ns;
       done.commit_stall_ns = op.commit_stall_ns;
+      done.switch_stall_ns = op.switch_stall_ns;
       done.tokens = outcome.tokens;
       return body_of(std::move(done));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpBoard: the op that runs, those that have yielded, and the result of the last one. One op runs
-// at a time, on the compute thread; one that would write what a commit copies waits for the copy.
-// Protocol thread.
+// at a time, on the compute thread; one that would write what a commit copies waits for the copy,
+// one that needs what a resume still fills for that. Protocol thread.
 #pragma once
 
 #include <functional>
@@ -33,8 +33,8 @@ class OpBoard final : public CommitGate, public OpOwner {
   [[nodiscard]] std::vector<std::unique_ptr<HeldOp>> take_yielded(std::uint64_t op);
   // Yielded ops of a model that is being forgotten.
   void forget_model(std::uint64_t model) override;
-  // A commit has ended: an op may have waited for it.
-  void commit_ended() { start_if_free(); }
+  // A memory command has ended: an op may have waited for it.
+  void command_ended() { start_if_free(); }
 
   [[nodiscard]] bool writes_now(std::uint64_t model) const override;
   [[nodiscard]] bool has_begun_to_write(std::uint64_t model) const override;
@@ -64,7 +64,7 @@ class OpBoard final : public CommitGate, public OpOwner {
   std::function<void()> on_stopped_;
 
   std::unique_ptr<HeldOp> running_;
-  bool computing_ = false;  // the compute thread has running_; else it waits for a commit
+  bool computing_ = false;  // the compute thread has running_; else it waits for a commit or fill
   StopSignal stop_;
   std::atomic<std::uint64_t> progress_{0};
   std::map<std::uint64_t, std::unique_ptr<HeldOp>> yielded_;

@@ -36,4 +36,9 @@ bool writes_committed_state(const wire::OpArgsUnion& args) {
   return args.type == wire::OpArgs::OptimStepArgs || args.type == wire::OpArgs::LoadArgs;
 }
 
+bool needs_whole_state(const wire::OpArgsUnion& args) {
+  return args.type != wire::OpArgs::GenerateArgs && args.type != wire::OpArgs::LogprobsArgs &&
+         args.type != wire::OpArgs::ForwardBackwardArgs;
+}
+
 }  // namespace plexrl::model

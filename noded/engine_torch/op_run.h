@@ -58,6 +58,10 @@ struct OpEnv {
 // wait for a commit copy in flight.
 [[nodiscard]] bool writes_committed_state(const wire::OpArgsUnion& args);
 
+// Does the op touch the optimizer's moments, or sampler weights before a version is published? All
+// but sampling, log-probabilities and forward_backward.
+[[nodiscard]] bool needs_whole_state(const wire::OpArgsUnion& args);
+
 // Limits on one op; larger is TOO_LARGE.
 inline constexpr std::size_t kMaxRows = 8192;         // rows of generate, sequences, data
 inline constexpr std::size_t kMaxOpTokens = 1 << 22;  // tokens of one op, prompt and new ones

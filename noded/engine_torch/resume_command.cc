@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// EngineResume: all segments are mapped first, then filled; any failure unmaps all.
+// EngineResume: all segments are mapped first, then those filled that an op may begin with; any
+// failure unmaps all. The others come late, by a FillCommand: their copies are mapped here already.
 #include <utility>
 
 #include "base/log.h"
@@ -21,6 +22,10 @@ class ResumeCommand final : public MemoryCommand {
     if (request_.step > 0 && !names_host(wire::SegmentKind::Weights))
       return error(Code::INVALID_ARGUMENT, "a resume at step %llu must bring the weights",
                    static_cast<unsigned long long>(request_.step));
+    if (request_.version > 0 && !names_host(wire::SegmentKind::SamplerWeights))
+      return error(Code::INVALID_ARGUMENT,
+                   "a resume of version %llu must bring the sampler weights",
+                   static_cast<unsigned long long>(request_.version));
     model_->residency = Residency::kMoving;
     return {};
   }
@@ -30,6 +35,7 @@ class ResumeCommand final : public MemoryCommand {
     if (status.ok()) status = fill_all();
     if (status.ok()) status = undo_dropped_ops();
     if (status.ok()) return status;
+    late_.clear();
     unmapped_ = unmap_model(table_, *model_);
     return status;
   }
@@ -44,11 +50,23 @@ class ResumeCommand final : public MemoryCommand {
     model_->residency = outcome.ok() ? Residency::kResident : Residency::kParked;
     if (!outcome.ok()) return failure_body(outcome);
     model_->written.clear();
+    model_->filling = !late_.empty();
     take_position();
     return moved();
   }
 
+  std::unique_ptr<MemoryCommand> next() override {
+    if (model_ == nullptr || late_.empty()) return nullptr;
+    return make_fill(table_, *model_, std::move(late_));
+  }
+
  private:
+  // Moments are the larger half of what is copied in, and only optimizer steps and files need them.
+  static bool comes_late(const wire::SegmentPlaceT& place) {
+    if (place.kind == wire::SegmentKind::SamplerWeights) return place.host.empty();
+    return place.kind == wire::SegmentKind::AdamM || place.kind == wire::SegmentKind::AdamV;
+  }
+
   [[nodiscard]] bool names_host(wire::SegmentKind kind) const {
     for (const auto& place : request_.segments)
       if (place && place->kind == kind) return !place->host.empty();
@@ -70,13 +88,28 @@ class ResumeCommand final : public MemoryCommand {
     for (const auto& place : request_.segments) {
       HeldSegment* const segment = model_->find(place->kind);
       if (segment == nullptr) continue;
-      PLEXRL_TRY(fill(*segment, *place).within(wire::EnumNameSegmentKind(place->kind)));
-      PLEXRL_TRY(zero_tail(table_, *segment));
+      PLEXRL_TRY((comes_late(*place) ? postpone(*segment, *place) : fill(*segment, *place))
+                     .within(wire::EnumNameSegmentKind(place->kind)));
     }
     return {};
   }
 
+  Status postpone(HeldSegment& segment, const wire::SegmentPlaceT& place) {
+    LateSegment late{&segment, place.host, std::nullopt};
+    const device::PinnedPool* const pinned = table_.pinned();
+    if (!place.host.empty() && (pinned == nullptr || !pinned->holds(place.host))) {
+      PLEXRL_ASSIGN(late.copy, table_.host().map(place.host, device::AddressRange::Access::kRead));
+    }
+    late_.push_back(std::move(late));
+    return {};
+  }
+
   Status fill(const HeldSegment& segment, const wire::SegmentPlaceT& place) {
+    PLEXRL_TRY(fill_bytes(segment, place));
+    return zero_tail(table_, segment);
+  }
+
+  Status fill_bytes(const HeldSegment& segment, const wire::SegmentPlaceT& place) {
     if (!place.host.empty()) return copy_from_host(table_, segment, place, totals_);
     if (place.kind == wire::SegmentKind::Base) return table_.code().load_base(segment.floats());
     if (place.kind != wire::SegmentKind::Weights)
@@ -121,6 +154,7 @@ class ResumeCommand final : public MemoryCommand {
   wire::EngineResumeT request_;
   HeldModel* model_ = nullptr;
   CopyTotals totals_;
+  std::vector<LateSegment> late_;
   Status unmapped_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/accounting.h"
 
+#include <algorithm>
 #include <set>
 #include <string_view>
 
@@ -60,6 +61,11 @@ double TenantTotals::slowdown() const {
   return alone <= 0 ? 1.0 : static_cast<double>(wall_ns) / static_cast<double>(alone);
 }
 
+double ModelTotals::commit_stall_share() const {
+  if (training_ns <= 0) return 0;
+  return static_cast<double>(commit_stall_ns) / static_cast<double>(training_ns);
+}
+
 void Accounting::advance(TimePoint now) {
   const std::int64_t span = last_.ns == 0 ? 0 : now.ns - last_.ns;
   last_ = now;
@@ -73,7 +79,9 @@ void Accounting::advance(TimePoint now) {
     count_hidden(span);
   } else if (moving()) {
     sums_.moving_ns += span;
-    if (outstanding_ > 0) device_.switch_exposed_ns += span;
+    if (outstanding_ == 0) return;
+    device_.switch_exposed_ns += span;
+    for (const auto& [model, tenant] : moves_) models_[model].switch_exposed_ns += span;
   }
 }
 
@@ -82,10 +90,38 @@ void Accounting::count_hidden(std::int64_t span) {
   if (moving()) device_.switch_hidden_ns += span;
   std::set<TenantId> counted;
   for (const auto& [model, tenant] : moves_) {
+    models_[model].switch_hidden_ns += span;
     if (!tenant || !counted.insert(tenant).second) continue;
     const auto row = rows_.find(tenant);
     if (row != rows_.end()) row->second.totals.switch_hidden_ns += span;
   }
+}
+
+void Accounting::op_ran(TenantId tenant, ModelId model, const OpTimes& times) {
+  Row& row = rows_[tenant];
+  settle(row);
+  row.totals.commit_stall_ns += times.commit_stall_ns;
+  ModelTotals& own = models_[model];
+  if (times.training) {
+    own.training_ns += times.run_ns;
+    own.commit_stall_ns += times.commit_stall_ns;
+  }
+  stood_for_switch(row, own, times.switch_stall_ns);
+}
+
+// Never more than was counted as hidden: the engine's clock began when the request reached it.
+void Accounting::stood_for_switch(Row& row, ModelTotals& model, std::int64_t ns) {
+  ns = std::min({ns, row.totals.device_ns, row.totals.switch_hidden_ns, model.switch_hidden_ns,
+                 device_.busy_ns, device_.switch_hidden_ns});
+  model.switch_hidden_ns -= ns;
+  model.switch_exposed_ns += ns;
+  row.totals.device_ns -= ns;
+  row.settled_device_ns -= ns;
+  row.totals.switch_hidden_ns -= ns;
+  row.totals.switch_ns += ns;
+  device_.busy_ns -= ns;
+  device_.switch_hidden_ns -= ns;
+  device_.switch_exposed_ns += ns;
 }
 
 void Accounting::settle(Row& row) const {
@@ -172,6 +208,11 @@ void Accounting::forget(TenantId tenant) {
   store_.write(std::make_shared<const store::Batch>(std::move(batch)), [](const Status& status) {
     if (!status.ok()) PLEXRL_LOG(kWarning, "forget a job's usage: %s", status.to_string().c_str());
   });
+}
+
+ModelTotals Accounting::model(ModelId id) const {
+  const auto found = models_.find(id);
+  return found == models_.end() ? ModelTotals{} : found->second;
 }
 
 TenantTotals& Accounting::totals(TenantId tenant) {

@@ -51,6 +51,23 @@ struct DeviceTotals {
   std::int64_t switch_hidden_ns = 0;   // an op ran, and state was being moved
 };
 
+// Of a model, since this plexrld started.
+struct ModelTotals {
+  std::int64_t switch_exposed_ns = 0;  // its state was being moved, nothing ran and ops waited
+  std::int64_t switch_hidden_ns = 0;   // its state was being moved, and an op ran
+  std::int64_t commit_stall_ns = 0;    // part of training_ns
+  std::int64_t training_ns = 0;        // training ops of it ran, standing included
+  [[nodiscard]] double commit_stall_share() const;  // of training_ns; 0 before it trained
+};
+
+// What an op took, as told when it has stopped.
+struct OpTimes {
+  bool training = false;
+  std::int64_t run_ns = 0;           // all of it
+  std::int64_t commit_stall_ns = 0;  // of that, it stood for a commit's copy
+  std::int64_t switch_stall_ns = 0;  // or for the rest of its model
+};
+
 class Accounting {
  public:
   explicit Accounting(store::AsyncStore& store) : store_(store) {}
@@ -70,6 +87,9 @@ class Accounting {
   // does nothing.
   void move_started(ModelId model, TenantId tenant) { moves_.insert_or_assign(model, tenant); }
   void move_ended(ModelId model) { moves_.erase(model); }
+  // A successful op that has just stopped running. While it stood for the rest of its model, that
+  // move was exposed, although its engine had the op.
+  void op_ran(TenantId tenant, ModelId model, const OpTimes& times);
   // The job's incarnation is over: its wall time stands still until its next op.
   void ended(TenantId tenant);
   void forget(TenantId tenant);
@@ -77,6 +97,8 @@ class Accounting {
   // Up to the last advance(). find: null when nothing was counted for the tenant.
   [[nodiscard]] TenantTotals& totals(TenantId tenant);
   [[nodiscard]] const TenantTotals* find(TenantId tenant);
+  [[nodiscard]] ModelTotals model(ModelId id) const;  // zeros when nothing was counted for it
+  void forget_model(ModelId id) { models_.erase(id); }
   [[nodiscard]] TenantId holder() const { return holder_; }
   [[nodiscard]] bool moving() const { return !moves_.empty(); }
   [[nodiscard]] const DeviceTotals& device() const { return device_; }
@@ -99,9 +121,11 @@ class Accounting {
   };
   void settle(Row& row) const;
   void count_hidden(std::int64_t span);
+  void stood_for_switch(Row& row, ModelTotals& model, std::int64_t ns);
 
   store::AsyncStore& store_;
   std::map<TenantId, Row> rows_;
+  std::map<ModelId, ModelTotals> models_;
   Sums sums_;
   TimePoint last_;
   TenantId holder_;

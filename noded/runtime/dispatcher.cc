@@ -306,10 +306,14 @@ void Dispatcher::engine_lost(EngineId engine) {
 }
 
 void Dispatcher::resumed(ModelId model) {
-  parts_.accounting.advance(parts_.clock.now());
-  parts_.accounting.move_ended(model);
   resume_failures_.erase(model);
   post(core::ModelResumed{model});
+}
+
+void Dispatcher::filled(ModelId model) {
+  if (mover_.moving(model)) return;  // that move counts now
+  parts_.accounting.advance(parts_.clock.now());
+  parts_.accounting.move_ended(model);
 }
 
 void Dispatcher::resume_failed(ModelId model, const Status& why) {

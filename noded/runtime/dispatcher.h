@@ -112,6 +112,7 @@ class Dispatcher final : public MoveListener {
   [[nodiscard]] bool idle() const { return running_.empty(); }
 
   void resumed(ModelId model) override;
+  void filled(ModelId model) override;
   void resume_failed(ModelId model, const Status& why) override;
   void parked(ModelId model) override;
   void park_failed(ModelId model, const Status& why) override;

@@ -88,11 +88,23 @@ void Mover::resume_done(ModelId model, const Result<engine::Reply>& reply) {
   moving_.erase(model);
   if (reply && reply->body.AsEngineMoved() != nullptr) {
     state_.resume_done(model);
+    state_.pin(model);
     models_.set_resident(model, true);
+    wire::EngineAwaitFillT request;
+    request.model = models_.wire_id(model);
+    wire::EngineBodyUnion body;
+    body.Set(request);
+    call(model, std::move(body), &Mover::fill_done);
     return listener_.resumed(model);
   }
   state_.resume_failed(model);
   listener_.resume_failed(model, reply ? unexpected("a resume") : reply.error());
+}
+
+// An engine of an older version does not know the question, and has filled everything before.
+void Mover::fill_done(ModelId model, const Result<engine::Reply>& /*reply*/) {
+  state_.unpin(model);
+  listener_.filled(model);
 }
 
 void Mover::park(ModelId model) {

@@ -21,7 +21,11 @@ namespace plexrl::runtime {
 class MoveListener {
  public:
   virtual ~MoveListener() = default;
+  // Its ops may begin. The engine may still be filling what they do not need first.
   virtual void resumed(ModelId model) = 0;
+  // Follows on resumed(): all of it is there. Also when it is moving again or gone meanwhile; not
+  // when its engine died.
+  virtual void filled(ModelId model) = 0;
   virtual void resume_failed(ModelId model, const Status& why) = 0;
   virtual void parked(ModelId model) = 0;
   virtual void park_failed(ModelId model, const Status& why) = 0;
@@ -80,6 +84,7 @@ class Mover {
   [[nodiscard]] Status start_commit(ModelId model);
   void suspend_done(ModelId model, const Result<engine::Reply>& reply);
   void resume_done(ModelId model, const Result<engine::Reply>& reply);
+  void fill_done(ModelId model, const Result<engine::Reply>& reply);
   void commit_done(ModelId model, const Result<engine::Reply>& reply);
   void committed(ModelId model, const state::Position& position, const Status& stored);
   void park_stored(ModelId model, const Status& stored);

@@ -220,6 +220,10 @@ void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
   PLEXRL_CHECK(op != nullptr, "an op ends once");
   if (op->replay) return replay_ended(*op, result);
   if (!result) return end(*op, result.error());
+  parts_.accounting.op_ran(
+      op->tenant, op->model,
+      {op->training(), op->run_ns, static_cast<std::int64_t>(result->commit_stall_ns),
+       static_cast<std::int64_t>(result->switch_stall_ns)});
   if (op->training()) applied(*op, *result);
   if (op->kind == core::OpKind::kLoad) {
     op->state = OpState::kCommitting;
@@ -230,8 +234,6 @@ void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
   outcome.reply.value = std::move(result->value);
   const ModelId model = op->model;
   const bool commit = op->kind == core::OpKind::kOptimStep || op->publish();
-  parts_.accounting.totals(op->tenant).commit_stall_ns +=
-      static_cast<std::int64_t>(result->commit_stall_ns);
   // Before the next op starts, so that the copy is of the state right after this one.
   if (commit) want_commit(model);
   if (op->training()) return end_training(*op, std::move(outcome), result->tokens);
@@ -366,6 +368,7 @@ void OpService::model_unusable(ModelId model, const Status& why) {
 
 void OpService::model_gone(ModelId model) {
   commit_wanted_.erase(model);
+  parts_.accounting.forget_model(model);
   // What ran or waited for a commit when its engine died.
   std::vector<OpId> left;
   for (const Op* op : parts_.ops.of_model(model)) left.push_back(op->id);

@@ -740,6 +740,7 @@ Position ChunkStateManager::engine_lost(ModelId model) {
   drop_gradients(record);
   drop_kv(record);
   unmap_all(record);
+  record.pinned = false;
   record.dirty.clear();
   record.now = record.manifest.position;
   drop_requests(model);

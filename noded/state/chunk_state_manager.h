@@ -35,6 +35,8 @@ class ChunkStateManager final : public StateManager {
   Result<MovePlan> plan_resume(ModelId model) override;
   void resume_done(ModelId model) override;
   void resume_failed(ModelId model) override;
+  void pin(ModelId model) override { at(model).pinned = true; }
+  void unpin(ModelId model) override;
   Result<SegmentMove> allocate_kv(ModelId model, std::uint64_t bytes) override;
   void free_kv(ModelId model) override;
   void mark_dirty(ModelId model, const Position& now) override;

@@ -38,7 +38,7 @@ const char* kind_name(SegmentKind kind) {
 }
 
 bool ModelRecord::at_rest() const {
-  return (tier == Tier::kParked || tier == Tier::kResident) && !copy && !flip;
+  return (tier == Tier::kParked || tier == Tier::kResident) && !copy && !flip && !pinned;
 }
 
 const SegmentSpec* ModelRecord::find(SegmentKind kind) const {

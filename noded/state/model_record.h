@@ -76,6 +76,7 @@ struct ModelRecord {
 
   std::vector<BlobId> doubtful_blobs;  // likewise
 
+  bool pinned = false;          // the engine still copies in from its host chunks
   std::uint64_t last_used = 0;  // counts resumes of all models
   bool unreadable = false;      // a prefetch failed: only who needs it tries again
   // Nothing of it moves, so its host chunks and its manifest stay as they are.

@@ -102,6 +102,11 @@ class StateManager {
   [[nodiscard]] virtual Result<MovePlan> plan_resume(ModelId model) = 0;
   virtual void resume_done(ModelId model) = 0;
   virtual void resume_failed(ModelId model) = 0;
+  // After resume_done, while the engine still copies from the model's host chunks: they stay what
+  // they are, besides what its own commits and suspends do. Ends with engine_lost(), too. unpin is
+  // fine for an unknown model.
+  virtual void pin(ModelId model) = 0;
+  virtual void unpin(ModelId model) = 0;
 
   // KV of one op of a resident model; EXISTS when it has one. Host chunks are found when the model
   // is parked while the op is yielded. Freed while the model moves: at the end of the move.

@@ -45,6 +45,13 @@ void ChunkStateManager::wake() {
   });
 }
 
+void ChunkStateManager::unpin(ModelId model) {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return;
+  found->second.pinned = false;
+  wake();
+}
+
 void ChunkStateManager::pump() {
   if (pumping_) return;
   pumping_ = true;

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "device/chunk_pool.h"
@@ -149,6 +151,8 @@ Status FakeBackend::check_mapped(const std::byte* device, std::size_t bytes) {
 }
 
 Status FakeBackend::copy_in(std::byte* device, const std::byte* host, std::size_t bytes) {
+  while (let_in_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (let_in_ > 0) --let_in_;
   PLEXRL_TRY(strike(faults_.copy_in, "copy in"));
   PLEXRL_TRY(check_mapped(device, bytes));
   if (bytes > 0) std::memcpy(device, host, bytes);  // no address is needed for nothing

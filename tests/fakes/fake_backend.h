@@ -53,6 +53,8 @@ class FakeBackend final : public DeviceBackend {
   [[nodiscard]] Costs& costs() noexcept { return costs_; }
   // Virtual time that all calls took together. Any thread.
   [[nodiscard]] Duration spent() const noexcept { return Duration{spent_ns_}; }
+  // The next `copies` copies in are made; those after them stand still until let_in(-1).
+  void let_in(int copies) noexcept { let_in_ = copies; }
   // From now on every call says LOST.
   void lose() noexcept { lost_ = true; }
   [[nodiscard]] std::size_t pins() const noexcept { return pins_; }
@@ -82,6 +84,7 @@ class FakeBackend final : public DeviceBackend {
 
   UniqueFd memory_;
   std::size_t chunk_bytes_;
+  std::atomic<int> let_in_{-1};  // negative: all
   Faults faults_;
   Costs costs_;
   std::atomic<std::int64_t> spent_ns_{0};

@@ -187,4 +187,8 @@ bool FakeModelCode::writes_committed_state(const wire::OpArgsUnion& args) const 
   return args.AsOptimStepArgs() != nullptr || args.AsSaveArgs() != nullptr;
 }
 
+bool FakeModelCode::needs_whole_state(const wire::OpArgsUnion& args) const {
+  return writes_committed_state(args);
+}
+
 }  // namespace plexrl::worker

@@ -38,6 +38,7 @@ class FakeModelCode final : public ModelCode {
   Result<std::unique_ptr<model::OpRun>> make_run(const model::OpEnv& env,
                                                  const wire::OpArgsUnion& args) override;
   bool writes_committed_state(const wire::OpArgsUnion& args) const override;
+  bool needs_whole_state(const wire::OpArgsUnion& args) const override;
   void wipe_activations() override { ++wipes; }
   std::uint64_t activation_bytes() const override { return 4711; }
 };

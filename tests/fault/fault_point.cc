@@ -4,8 +4,8 @@
 //
 // $PLEXRL_FAULT_FILE names a file that holds one line, the point at which to die. The process that
 // reaches the point removes the file first, so that a point is hit once and the test can see that
-// it was. Points, where KIND is resume, suspend, commit, publish, optim_step, forward_backward,
-// generate, forget or drop:
+// it was. Points, where KIND is resume, fill (EngineAwaitFill: the moments are coming in), suspend,
+// commit, publish, optim_step, forward_backward, generate, forget or drop:
 //   received KIND   the request has come and nothing was done (engine)
 //   mapped N KIND   at the Nth map or unmap of chunks after that, in the middle of it (engine)
 //   answering KIND  the work is done and the answer is not sent (engine)
@@ -71,6 +71,7 @@ std::string kind_of_op(const wire::EngineRunOp& run) {
 // Of a request; empty for everything that no test waits for.
 std::string kind_of(const wire::EngineMessage& message) {
   if (message.body_as_EngineResume() != nullptr) return "resume";
+  if (message.body_as_EngineAwaitFill() != nullptr) return "fill";
   if (message.body_as_EngineSuspend() != nullptr) return "suspend";
   if (message.body_as_EngineCommit() != nullptr) return "commit";
   if (message.body_as_EngineForget() != nullptr) return "forget";

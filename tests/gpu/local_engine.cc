@@ -153,14 +153,19 @@ Result<wire::EngineBodyUnion> LocalEngine::execute(worker::MemoryCommand& comman
   PLEXRL_TRY(command.prepare());
   wire::EngineBodyUnion reply = command.finish(command.work());
   if (const auto* const failure = reply.AsFailure()) return wire::from_failure(*failure);
+  if (const auto next = command.next()) PLEXRL_TRY(execute(*next).status());
   return reply;
 }
 
+// With the moments, which come after the answer.
 Result<MoveCost> LocalEngine::move_in(wire::EngineResumeT request) {
+  std::uint64_t bytes = 0;
+  for (const auto& place : request.segments)
+    if (!place->host.empty()) bytes += place->bytes;
   const double start = seconds_now();
   const auto command = worker::make_resume(table_, std::move(request));
-  PLEXRL_ASSIGN(const auto reply, execute(*command));
-  return MoveCost{seconds_now() - start, reply.AsEngineMoved()->bytes_in, 0};
+  PLEXRL_TRY(execute(*command).status());
+  return MoveCost{seconds_now() - start, bytes, 0};
 }
 
 Result<MoveCost> LocalEngine::create(std::uint64_t model) {

@@ -113,6 +113,11 @@ job=10 steps=60
   both_survive engine "received resume" "mapped 2 resume" "answering resume"
 }
 
+@test "the engine dies while the moments are coming in, and when they are there" {
+  reference
+  both_survive engine "received fill" "answering fill"
+}
+
 @test "the engine dies at a commit" {
   reference
   both_survive engine "received commit" "mapped 2 commit" "answering commit"
@@ -131,6 +136,11 @@ job=10 steps=60
 @test "plexrld dies at a resume" {
   reference
   both_survive plexrld "asking resume" "asked resume" "answered resume"
+}
+
+@test "plexrld dies while the moments are coming in, and when they are there" {
+  reference
+  both_survive plexrld "asking fill" "asked fill" "answered fill"
 }
 
 @test "plexrld dies at a commit" {

@@ -56,17 +56,19 @@ ServerHarness::ServerHarness(wire::TrainMode mode) {
   };
   server_ = std::make_unique<EngineServer>(ServerOptions{42, "fake-base", mode}, code_, factory,
                                            std::move(listener));
-  thread_ = std::thread([this] { EXPECT_TRUE(server_->serve().ok()); });
+  thread_ = std::thread([this] { served_ = server_->serve(); });
   connect();
 }
 
 ServerHarness::~ServerHarness() {
   code_.hold = false;
   code_.hold_base = false;
-  if (!channel_) connect();
+  if (backend_ != nullptr) backend_->let_in(-1);
   if (thread_.joinable()) {
+    if (!channel_) connect();
     send(wire::EngineQuitT());
     thread_.join();
+    EXPECT_TRUE(served_.ok()) << served_.to_string();
   }
   server_.reset();
   ::unlink(path_.c_str());
@@ -221,6 +223,11 @@ std::byte ServerHarness::host_byte(std::size_t offset) {
   std::byte out{};
   EXPECT_EQ(::pread(host_pool_.get(), &out, 1, static_cast<off_t>(offset)), 1);
   return out;
+}
+
+Status ServerHarness::ended() {
+  thread_.join();
+  return served_;
 }
 
 void ServerHarness::wait_for_steps(int count) {

@@ -84,6 +84,8 @@ class ServerHarness {
   [[nodiscard]] FakeModelCode& code() { return code_; }
   [[nodiscard]] device::FakeBackend& device() { return *backend_; }
   void wait_for_steps(int count);
+  // What the server ended with by itself.
+  [[nodiscard]] Status ended();
 
  private:
   [[nodiscard]] static TimePoint deadline() {
@@ -98,6 +100,7 @@ class ServerHarness {
   UniqueFd host_pool_;
   std::unique_ptr<EngineServer> server_;
   std::thread thread_;
+  Status served_;  // once thread_ is joined
   std::unique_ptr<wire::Channel> channel_;
   wire::EngineHelloT hello_;
   std::vector<UniqueFd> hello_fds_;

@@ -140,6 +140,45 @@ TEST(Accounting, AMoveIsExposedOrHidden) {
   EXPECT_EQ(books.device().switch_hidden_ns, 20);
 }
 
+TEST(Accounting, AnOpThatStoodForItsMoveWaitedForASwitch) {
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting books(store.queue);
+  const TenantId a{1};
+  const TenantId b{2};
+  books.advance(TimePoint{100});
+  books.op_arrived(a);
+  books.op_arrived(b);
+  books.move_started(ModelId{1}, a);
+  books.advance(TimePoint{110});  // 10: exposed
+  books.running(a);
+  books.advance(TimePoint{140});  // 30: the op runs, and the rest of its model comes
+  books.move_ended(ModelId{1});
+  books.advance(TimePoint{145});
+  books.running(TenantId{});
+  books.op_ran(a, ModelId{1}, {true, 35, 2, 20});
+  EXPECT_EQ(books.find(a)->switch_ns, 30);
+  EXPECT_EQ(books.find(a)->switch_hidden_ns, 10);
+  EXPECT_EQ(books.find(a)->device_ns, 15);
+  EXPECT_EQ(books.find(a)->wait_others_ns, 0);
+  EXPECT_EQ(books.find(b)->wait_others_ns, 35);
+  EXPECT_EQ(books.device().busy_ns, 15);
+  EXPECT_EQ(books.device().switch_exposed_ns, 30);
+  EXPECT_EQ(books.device().switch_hidden_ns, 10);
+  EXPECT_EQ(books.find(a)->commit_stall_ns, 2);
+  const ModelTotals own = books.model(ModelId{1});
+  EXPECT_EQ(own.switch_exposed_ns, 30);
+  EXPECT_EQ(own.switch_hidden_ns, 10);
+  EXPECT_EQ(own.commit_stall_ns, 2);
+  EXPECT_EQ(own.training_ns, 35);
+  EXPECT_NEAR(own.commit_stall_share(), 2.0 / 35, 1e-9);
+  books.op_ran(a, ModelId{1}, {false, 9, 0, 1'000});  // never more than was counted
+  EXPECT_EQ(books.find(a)->switch_hidden_ns, 0);
+  EXPECT_EQ(books.model(ModelId{1}).training_ns, 35) << "sampling";
+  books.forget_model(ModelId{1});
+  EXPECT_EQ(books.model(ModelId{1}).training_ns, 0);
+}
+
 TEST(Accounting, TheTenantOfAHiddenMoveIsTold) {
   const auto memory = store::make_memory_store();
   store::QueuedStore store(*memory);

@@ -39,6 +39,13 @@ class NodePrefetch : public NodeFixture {
     return "";
   }
 
+  bool pinned(std::uint64_t id) {
+    const auto table = nlohmann::json::parse(node_->state().table_json());
+    for (const auto& row : table.at("models"))
+      if (row.at("model") == id) return row.at("pinned");
+    return false;
+  }
+
   TenantId a_, b_;
   std::uint64_t ma_ = 0, mb_ = 0;
 };
@@ -107,6 +114,39 @@ TEST_F(NodePrefetch, InThePlaceOfACommittedModelWaitsForNoDisk) {
   let_disk_go();
   for (const auto& op : {step, optim_step, next, back}) EXPECT_TRUE(wait(op).status.ok());
   EXPECT_EQ(node_->state().manifest(ModelId{ma_})->position.step, 2u);
+}
+
+TEST_F(NodePrefetch, OpsBeginWhileTheEngineStillFills) {
+  begin({}, 120 << 10);
+  fake(2).options().hold_fills = true;
+  const auto hidden = [&] { return node_->accounting().totals(b_).switch_hidden_ns; };
+  EXPECT_TRUE(run(b_, mb_, 1, train(3)).status.ok());
+  EXPECT_EQ(tier(mb_), "device");
+  EXPECT_TRUE(pinned(mb_)) << "its host chunks are being read";
+  EXPECT_TRUE(run(b_, mb_, 2, train(4)).status.ok());
+  // Who comes next waits until all of it is there, and gone.
+  const auto next = submit(a_, ma_, 3, train(4));
+  ASSERT_TRUE(turn_until([&] { return tier(mb_) == "suspending"; }));
+  fake(2).end_fills();
+  EXPECT_TRUE(wait(next).status.ok());
+  EXPECT_FALSE(pinned(mb_));
+  EXPECT_GT(hidden(), 0);
+  EXPECT_TRUE(run(b_, mb_, 3, optim()).status.ok());
+}
+
+TEST_F(NodePrefetch, AnEngineThatDiesWhileItFillsCostsNothing) {
+  begin({}, 120 << 10);
+  fake(2).options().hold_fills = true;
+  EXPECT_TRUE(run(b_, mb_, 1, train(3)).status.ok());
+  fake(2).options().hold_fills = false;
+  fake(2).kill();
+  EXPECT_TRUE(run(b_, mb_, 2, optim()).status.ok());
+  ASSERT_TRUE(turn_until([&] { return !pinned(mb_); }));
+  const TenantId c = open_job(3, 1002, "full", 2);
+  const std::uint64_t mc = model(c, "p", wire::TrainMode::Full);
+  EXPECT_TRUE(run(c, mc, 1, train(3)).status.ok());
+  EXPECT_TRUE(run(c, mc, 2, optim()).status.ok());
+  EXPECT_EQ(weights_of(b_, mb_, 3), weights_of(c, mc, 3));
 }
 
 TEST_F(NodePrefetch, OfACancelledOpCostsNothingButTheMove) {
