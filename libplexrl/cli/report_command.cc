@@ -24,11 +24,14 @@ Status run_report(const ReportOptions& options) {
 }
 
 std::string models_table(const nlohmann::json& document) {
-  Table table({"MODEL", "NAME", "BASE", "MODE", "RANK", "STEP", "VERSION", "RESIDENT", "STATE"});
+  Table table({"MODEL", "NAME", "BASE", "MODE", "RANK", "STEP", "VERSION", "RESIDENT", "STATE",
+               "SWITCHES", "HIDDEN", "TRAINED", "STALLED"});
   for (const auto& model : items(document, "models"))
     table.add({cell(model, "model"), cell(model, "name"), cell(model, "base"), cell(model, "mode"),
                cell(model, "lora_rank"), cell(model, "step"), cell(model, "latest_version"),
-               cell(model, "resident"), cell(model, "state")});
+               cell(model, "resident"), cell(model, "state"),
+               cell_seconds(model, "switch_exposed_s"), cell_seconds(model, "switch_hidden_s"),
+               cell_seconds(model, "training_s"), cell_seconds(model, "commit_stall_s")});
   return table.to_text();
 }
 

@@ -61,21 +61,39 @@ json engine_json(NodeRuntime& node, const runtime::EngineRow& row) {
           {"pinned_bytes", view.pinned_bytes}};
 }
 
+void add_times(json& row, const runtime::ModelTotals& totals) {
+  row["switch_exposed_s"] = seconds(totals.switch_exposed_ns);
+  row["switch_hidden_s"] = seconds(totals.switch_hidden_ns);
+  row["training_s"] = seconds(totals.training_ns);
+  row["commit_stall_s"] = seconds(totals.commit_stall_ns);
+  row["commit_stall_share"] = totals.commit_stall_share();
+}
+
 json model_json(NodeRuntime& node, const Model& model) {
   const auto& flow = node.flows().at(model.id);
   const auto* manifest = node.state().manifest(model.id);
   const char* state = model.lost ? "lost" : flow.recovering() ? "recovering" : "ready";
-  return {{"model", model.id.value},
-          {"name", model.name},
-          {"base", model.base},
-          {"mode", mode_name(model.mode)},
-          {"lora_rank", model.lora_rank},
-          {"step", model.position.step},
-          {"next_seq", flow.stream.next_seq()},
-          {"latest_version", model.latest_version},
-          {"committed_seq", manifest == nullptr ? 0 : manifest->position.applied_seq},
-          {"resident", model.resident},
-          {"state", state}};
+  json row{{"model", model.id.value},
+           {"name", model.name},
+           {"base", model.base},
+           {"mode", mode_name(model.mode)},
+           {"lora_rank", model.lora_rank},
+           {"step", model.position.step},
+           {"next_seq", flow.stream.next_seq()},
+           {"latest_version", model.latest_version},
+           {"committed_seq", manifest == nullptr ? 0 : manifest->position.applied_seq},
+           {"resident", model.resident},
+           {"state", state}};
+  add_times(row, node.accounting().model(model.id));
+  return row;
+}
+
+// The table of what is where, with what its moves and commits cost each model.
+json memory_json(NodeRuntime& node) {
+  json memory = json::parse(node.state().table_json());
+  for (auto& row : memory.at("models"))
+    add_times(row, node.accounting().model(ModelId{row.at("model").get<std::uint64_t>()}));
+  return memory;
 }
 
 std::uint64_t ops_done(const TenantTotals& totals) {
@@ -229,7 +247,7 @@ std::string Documents::status(const Viewer& viewer) {
                 {"connections", counts.connections},
                 {"protocol_errors", counts.protocol_errors}};
   if (viewer.admin) document["strangers"] = strangers_json(node_);
-  if (viewer.admin) document["memory"] = json::parse(node_.state().table_json(), nullptr, false);
+  if (viewer.admin) document["memory"] = memory_json(node_);
   return dump(document);
 }
 
