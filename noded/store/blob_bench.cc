@@ -23,27 +23,30 @@
 namespace plexrl::store {
 namespace {
 
-constexpr std::size_t kPoolChunkBytes = std::size_t{2} << 20;
-
-// Memory that is there before the clock runs, and as a pool's descriptor.
+// The first chunks of a pool, mapped and faulted in before the clock runs.
 class Area {
  public:
   Area() = default;
   Area(const Area&) = delete;
   Area& operator=(const Area&) = delete;
   ~Area() {
-    if (at_ != nullptr) ::munmap(at_, bytes_);
+    if (mapping_ != MAP_FAILED) ::munmap(mapping_, mapped_);
   }
-  Status open(std::uint64_t bytes) {
-    bytes_ = (bytes + kPoolChunkBytes - 1) / kPoolChunkBytes * kPoolChunkBytes;
-    fd_ = UniqueFd(::memfd_create("plexrl-bench", MFD_CLOEXEC));
-    if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+  // At a multiple of the chunk, so that huge pages are mapped as such.
+  Status open(int pool, std::size_t chunk_bytes, std::uint64_t bytes) {
+    pool_ = pool;
+    chunk_bytes_ = chunk_bytes;
+    bytes_ = (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
+    mapped_ = bytes_ + chunk_bytes;
+    mapping_ =
+        ::mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (mapping_ == MAP_FAILED)
+      return errno_error(Code::NO_CAPACITY, errno, "%zu bytes of address space", mapped_);
+    at_ = static_cast<std::byte*>(mapping_);
+    at_ += -reinterpret_cast<std::uintptr_t>(at_) % chunk_bytes;
+    const int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    if (::mmap(at_, bytes_, PROT_READ | PROT_WRITE, flags, pool, 0) == MAP_FAILED)
       return errno_error(Code::NO_CAPACITY, errno, "%zu bytes of memory", bytes_);
-    void* const got =
-        ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd_.get(), 0);
-    if (got == MAP_FAILED)
-      return errno_error(Code::NO_CAPACITY, errno, "%zu bytes of memory", bytes_);
-    at_ = static_cast<std::byte*>(got);
     return {};
   }
   void fill() {
@@ -52,16 +55,19 @@ class Area {
       std::memcpy(at_ + i * sizeof word, &word, sizeof word);
     }
   }
+  void clear() { std::memset(at_, 0, bytes_); }
   [[nodiscard]] std::shared_ptr<BlobMemory> memory() const {
-    std::vector<std::uint32_t> chunks(bytes_ / kPoolChunkBytes);
+    std::vector<std::uint32_t> chunks(bytes_ / chunk_bytes_);
     std::iota(chunks.begin(), chunks.end(), 0U);
-    return std::make_shared<MemfdMemory>(fd_.get(), kPoolChunkBytes, std::move(chunks));
+    return std::make_shared<MemfdMemory>(pool_, chunk_bytes_, std::move(chunks));
   }
   [[nodiscard]] std::byte* data() const { return at_; }
-  [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
  private:
-  UniqueFd fd_;
+  int pool_ = -1;
+  std::size_t chunk_bytes_ = 0;
+  void* mapping_ = MAP_FAILED;
+  std::size_t mapped_ = 0;
   std::byte* at_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -123,10 +129,11 @@ class Round {
   Round(std::string directory, std::uint64_t bytes) : directory_(std::move(directory)) {
     result_.bytes = bytes;
   }
-  Status open() {
-    PLEXRL_TRY(area_.open(result_.bytes));
-    PLEXRL_TRY(back_.open(result_.bytes));
+  Status open(const BlobBenchPools& pools) {
+    PLEXRL_TRY(area_.open(pools.from, pools.chunk_bytes, result_.bytes));
+    PLEXRL_TRY(back_.open(pools.to, pools.chunk_bytes, result_.bytes));
     area_.fill();
+    back_.clear();
     PLEXRL_ASSIGN(store_, open_file_blob_store({directory_ + "/blobs", true},
                                                [this](std::function<void()> callback) {
                                                  waiter_.post(std::move(callback));
@@ -198,7 +205,8 @@ class Round {
 
 }  // namespace
 
-Result<BlobBench> bench_blob(const std::string& directory, std::uint64_t bytes, bool raw_first) {
+Result<BlobBench> bench_blob(const std::string& directory, const BlobBenchPools& pools,
+                             std::uint64_t bytes, bool raw_first) {
   std::string folder = directory + "/plexrl-bench-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr)
     return errno_error(Code::IO, errno, "make a folder in '%s'", directory.c_str());
@@ -206,7 +214,7 @@ Result<BlobBench> bench_blob(const std::string& directory, std::uint64_t bytes, 
   BlobBench result;
   {
     Round round(folder, bytes);
-    status = round.open();
+    status = round.open(pools);
     if (status.ok() && raw_first) status = round.raw();
     if (status.ok()) status = round.blob();
     if (status.ok() && !raw_first) status = round.raw();

@@ -21,10 +21,19 @@ struct BlobBench {
   std::string method;  // BlobStore::method
 };
 
+// Two pools of host memory like plexrld's, each with room for the bytes: what is written, and where
+// it is read back to. Borrowed.
+struct BlobBenchPools {
+  int from = -1;
+  int to = -1;
+  std::size_t chunk_bytes = 0;
+};
+
 // One round; callers take medians over several. The four parts are timed one after the other, the
-// raw ones first when `raw_first`. Needs `bytes` of memory three times and twice of disk, leaves
-// nothing behind. `directory` must exist.
-[[nodiscard]] Result<BlobBench> bench_blob(const std::string& directory, std::uint64_t bytes,
+// raw ones first when `raw_first`. Needs twice `bytes` of disk, leaves nothing behind. `directory`
+// must exist.
+[[nodiscard]] Result<BlobBench> bench_blob(const std::string& directory,
+                                           const BlobBenchPools& pools, std::uint64_t bytes,
                                            bool raw_first);
 
 }  // namespace plexrl::store

@@ -18,12 +18,15 @@
 #include "cli/bench/swap_copy.h"
 #include "cli/bench/swap_switch.h"
 #include "cli/output.h"
+#include "device/device_backend.h"
 #include "store/blob_bench.h"
 
 namespace plexrl::cli {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+// plexrld's default.
+constexpr std::size_t kPoolChunk = std::size_t{2} << 20;
 
 constexpr std::uint64_t kDiskBytesPerRow = std::uint64_t{1} << 30;
 // A busy disk gets fewer rounds, not the user a longer wait.
@@ -92,14 +95,21 @@ nlohmann::json disk_row(const char* path, std::uint64_t bytes, std::vector<doubl
 
 double in_seconds(Duration d) { return static_cast<double>(d.ns) / 1e9; }
 
-Status add_disk_rows_of(const std::string& directory, std::uint64_t bytes, nlohmann::json& rows) {
+// Host memory as plexrld has it, in huge pages where the kernel gives them.
+Result<UniqueFd> make_host_pool(const char* name, std::uint64_t bytes) {
+  return device::create_cpu_pool(name, kPoolChunk, (bytes + kPoolChunk - 1) / kPoolChunk);
+}
+
+Status add_disk_rows_of(const std::string& directory, const store::BlobBenchPools& pools,
+                        std::uint64_t bytes, nlohmann::json& rows) {
   std::vector<double> write, raw_write, read, raw_read;
   std::string method;
   const std::uint64_t repeats = std::clamp(kDiskBytesPerRow / bytes, kMinRounds, kMaxRounds);
   const TimePoint enough = system_clock().now() + kDiskTimePerRow;
   for (std::uint64_t i = 0; i < repeats; ++i) {
     if (i >= kMinRounds && system_clock().now() >= enough) break;
-    PLEXRL_ASSIGN(const store::BlobBench round, store::bench_blob(directory, bytes, i % 2 == 1));
+    PLEXRL_ASSIGN(const store::BlobBench round,
+                  store::bench_blob(directory, pools, bytes, i % 2 == 1));
     write.push_back(in_seconds(round.write));
     raw_write.push_back(in_seconds(round.raw_write));
     read.push_back(in_seconds(round.read));
@@ -124,12 +134,17 @@ Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
   std::string directory = options.directory;
   std::error_code failure;
   if (directory.empty()) directory = std::filesystem::temp_directory_path(failure).string();
+  const auto sizes = sizes_that_fit(options, "disk", 2);
+  if (sizes.empty()) return {};
+  PLEXRL_ASSIGN(const UniqueFd from, make_host_pool("bench-from", sizes.back()));
+  PLEXRL_ASSIGN(const UniqueFd to, make_host_pool("bench-to", sizes.back()));
+  const store::BlobBenchPools pools{from.get(), to.get(), kPoolChunk};
   const auto folder = std::make_shared<std::string>();
   const Cleanup cleanup([folder] {
     if (!folder->empty()) remove_folder(*folder);
   });
   PLEXRL_TRY(make_folder(directory, *folder));
-  for (const std::uint64_t bytes : sizes_that_fit(options, "disk", 3)) {
+  for (const std::uint64_t bytes : sizes) {
     const auto space = std::filesystem::space(directory, failure);
     if (failure)
       return error(Code::IO, "bench swap: '%s': %s", directory.c_str(), failure.message().c_str());
@@ -140,7 +155,7 @@ Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
                      directory + "'");
       break;
     }
-    PLEXRL_TRY(add_disk_rows_of(*folder, bytes, rows));
+    PLEXRL_TRY(add_disk_rows_of(*folder, pools, bytes, rows));
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -242,7 +243,14 @@ TEST_F(FileBlobStoreTest, WhereIoUringIsRefusedThreadsDoItAndSaySo) {
 }
 
 TEST_F(FileBlobStoreTest, TheBenchLeavesNothing) {
-  const auto result = bench_blob(folder_, 3 * kMib, true);
+  const auto pool = [](const char* name) {
+    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC));
+    EXPECT_EQ(::ftruncate(fd.get(), 4 * kMib), 0);
+    return fd;
+  };
+  const UniqueFd from = pool("from");
+  const UniqueFd to = pool("to");
+  const auto result = bench_blob(folder_, {from.get(), to.get(), 2 * kMib}, 3 * kMib, true);
   if (!result && result.error().text().find("O_DIRECT") != std::string::npos)
     GTEST_SKIP() << "no O_DIRECT in " << folder_;
   ASSERT_TRUE(result) << result.error().to_string();
