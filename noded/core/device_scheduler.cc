@@ -23,19 +23,20 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(const SchedulerConfig& conf
     return error(Code::INVALID_ARGUMENT, "scheduler: the device has no capacity");
   if (config.quantum.ns <= 0)
     return error(Code::INVALID_ARGUMENT, "scheduler: the quantum must be more than 0");
-  auto policy = make_policy(config.policy, config.quantum);
-  if (policy == nullptr)
-    return error(Code::INVALID_ARGUMENT,
-                 "scheduler: policy '%s' is not known; use fifo or round-robin",
-                 std::string(config.policy).c_str());
-  return std::unique_ptr<Scheduler>(std::make_unique<DeviceScheduler>(config, std::move(policy)));
+  auto scheduler = std::make_unique<DeviceScheduler>(config);
+  if (!scheduler->has_policy())
+    return error(
+        Code::INVALID_ARGUMENT,
+        "scheduler: policy '%s' is not known; use fifo, round-robin, hrrs or least-slowdown",
+        std::string(config.policy).c_str());
+  return std::unique_ptr<Scheduler>(std::move(scheduler));
 }
 
-DeviceScheduler::DeviceScheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy)
+DeviceScheduler::DeviceScheduler(const SchedulerConfig& config)
     : config_(config),
       policy_name_(config.policy),
-      policy_(std::move(policy)),
-      ops_(*policy_),
+      policy_(make_policy(config.policy, config.quantum, costs_)),
+      ops_(*this),
       models_(config.device_capacity_bytes) {
   config_.policy = policy_name_;
 }
@@ -73,6 +74,7 @@ void DeviceScheduler::on(const ModelAdded& event) {
   entry.share_percent = event.share_percent;
   models_.add(event.model, std::move(entry));
   engines_[event.engine].models.insert(event.model);
+  ledger_.add(event.tenant);
   ops_.add_model(event.model, event.tenant);
   update_runnable(event.model);
 }
@@ -82,6 +84,7 @@ void DeviceScheduler::on(const ModelRemoved& event) {
   PLEXRL_CHECK(entry != nullptr && !entry->removed, "a model that is not there was removed");
   for (const ModelId adapter : entry->adapters)
     PLEXRL_CHECK(models_.at(adapter).removed, "a base was removed before its adapters");
+  if (running_ && running_->model == event.model) op_gone(entry->tenant, *ops_.find(running_->op));
   ops_.remove_model(event.model);
   models_.set_removed(event.model);
   removed_.insert(event.model);
@@ -100,9 +103,15 @@ void DeviceScheduler::on(const OpArrived& event) {
   op.work_tokens = event.work_tokens;
   op.slice = event.slice;
   op.limit = event.limit;
+  op.waits_since = now_;
+  op.expected = costs_.op(entry->tenant, event.kind, event.work_tokens).value_or(event.slice);
   const std::uint64_t room = models_.capacity() - std::min(models_.capacity(), entry->device_bytes);
   op.too_large = event.device_bytes > room ||
                  !admissible(entry->device_bytes + event.device_bytes, entry->base).ok();
+  if (!op.too_large) {
+    ledger_.op_arrived(entry->tenant, event.kind, now_);
+    expect_ops(*entry);
+  }
   ops_.add(event.op, op);
 }
 
@@ -126,14 +135,18 @@ void DeviceScheduler::on(const OpYielded& event) {
     release(event.op);
     erase_if_gone(model);
   } else {
-    ops_.put_back(event.op);
+    ops_.put_back(event.op, now_);
   }
 }
 
 void DeviceScheduler::on(const OpFinished& event) {
   PLEXRL_CHECK(running_ && running_->op == event.op, "an op finished that does not run");
   const ModelId model = running_->model;
+  const TenantId tenant = running_->tenant;
   end_run();
+  const Op& op = *ops_.find(event.op);
+  if (!op.cancelled && op.kind != OpKind::kLease && !models_.at(model).removed)
+    costs_.learn_op(tenant, op.kind, op.work_tokens, op.ran);
   release(event.op);
   erase_if_gone(model);
 }
@@ -143,7 +156,8 @@ void DeviceScheduler::on(const ModelResumed& event) {
   PLEXRL_CHECK(entry != nullptr, "a model that is not there was resumed");
   PLEXRL_CHECK(entry->place == Place::kResuming || entry->place == Place::kParked,
                "a model was resumed that is on the device");
-  models_.set_place(event.model, Place::kResident);
+  if (entry->place == Place::kResuming) learn_move(*entry);
+  set_place(event.model, Place::kResident);
   models_.forget_failures(event.model);
 }
 
@@ -151,7 +165,8 @@ void DeviceScheduler::on(const ModelParked& event) {
   const ModelEntry* entry = models_.find(event.model);
   PLEXRL_CHECK(entry != nullptr && entry->place == Place::kParking,
                "a model was parked that was not asked to");
-  models_.set_place(event.model, Place::kParked);
+  learn_move(*entry);
+  set_place(event.model, Place::kParked);
   models_.forget_failures(event.model);
   erase_if_gone(event.model);
 }
@@ -161,7 +176,7 @@ void DeviceScheduler::on(const MoveFailed& event) {
   const Place expected = event.was_resume ? Place::kResuming : Place::kParking;
   PLEXRL_CHECK(entry != nullptr && entry->place == expected,
                "a move failed that was not asked for");
-  models_.set_place(event.model, event.was_resume ? Place::kParked : Place::kResident);
+  set_place(event.model, event.was_resume ? Place::kParked : Place::kResident);
   if (event.was_resume) {
     set_aside(event.model);
   } else {
@@ -187,6 +202,11 @@ void DeviceScheduler::on(const EngineDown& event) {
         lose(model);
 }
 
+void DeviceScheduler::on(const TenantBound& event) {
+  ledger_.set_bound(event.tenant, event.slowdown_permille);
+  ops_.tell_again(event.tenant);
+}
+
 // ---- decisions ----
 
 void DeviceScheduler::decide() {
@@ -203,9 +223,10 @@ void DeviceScheduler::decide() {
       maybe_yield(readiness);
       break;
     }
-    if (readiness != Readiness::kReady) break;
+    if (readiness != Readiness::kReady || hold()) break;
     start_target();
   }
+  if (!target_) prefetch();
   end_at_limit();
   set_wakeup();
 }
@@ -228,7 +249,7 @@ bool DeviceScheduler::choose_target() {
     }
     committed_ = {};
   }
-  const auto tenant = policy_->next();
+  const auto tenant = policy_->next(moment());
   target_ = tenant ? ops_.pick(*tenant, oldest_first) : OpId{};
   return tenant.has_value();
 }
@@ -254,11 +275,12 @@ std::uint64_t DeviceScheduler::missing_bytes(const Op& op) const {
 
 DeviceScheduler::Readiness DeviceScheduler::make_room(std::uint64_t bytes) {
   const ModelId model = ops_.find(target_)->model;
-  const auto victims = models_.victims(bytes, model);
+  const auto victims = models_.victims(bytes, model, now_);
   if (!victims) {
     if (models_.moving()) return Readiness::kMoving;
     return running_ ? Readiness::kNeedsRunning : Readiness::kStuck;
   }
+  if (!running_ && hold()) return Readiness::kMoving;
   committed_ = model;
   for (const ModelId victim : *victims) request(victim, Place::kParking);
   return Readiness::kMoving;
@@ -282,6 +304,7 @@ void DeviceScheduler::start_target() {
   const Op& op = *ops_.find(target_);
   const ModelEntry& model = models_.at(op.model);
   if (!op.started) models_.add_kv(op.model, op.device_bytes);
+  ledger_.started(model.tenant, now_);
   ops_.set_started(target_);
   ops_.take(target_);
   models_.set_in_use(op.model, true);
@@ -314,7 +337,7 @@ void DeviceScheduler::maybe_yield(Readiness readiness) {
 // A lease keeps its slice whatever the policy says: giving the device up costs it a copy of all of
 // its memory. And it is asked under every policy, as it would never end.
 std::optional<Duration> DeviceScheduler::run_left(const Op& op, TenantId waiter) const {
-  const auto turn = policy_->turn_left(running_->tenant, running_->share_percent, waiter);
+  const auto turn = policy_->turn_left(running_->tenant, running_->share_percent, waiter, moment());
   if (op.kind != OpKind::kLease) return turn;
   if (op.slice.ns == 0) return std::nullopt;
   const Duration slice = running_->started + op.slice - now_;
@@ -344,7 +367,7 @@ void DeviceScheduler::set_wakeup() {
 // ---- bookkeeping ----
 
 void DeviceScheduler::request(ModelId model, Place place) {
-  models_.set_place(model, place);
+  set_place(model, place);
   if (place == Place::kParking) {
     out_.list.emplace_back(ParkModel{model});
   } else {
@@ -363,6 +386,11 @@ void DeviceScheduler::end_run() {
   if (!models_.at(running_->model).removed)
     policy_->charge(running_->tenant, running_->share_percent, kMinimumCharge);
   models_.set_in_use(running_->model, false);
+  const Duration ran = now_ - running_->started;
+  const Op& op = *ops_.find(running_->op);
+  ops_.add_run(running_->op, ran);
+  ledger_.stopped(running_->tenant, op.kind, ran, now_);
+  ops_.tell_again(running_->tenant);
   running_.reset();
 }
 
@@ -380,10 +408,10 @@ void DeviceScheduler::lose(ModelId id) {
     if (gone) {
       release(op);
     } else {
-      ops_.put_back(op);
+      ops_.put_back(op, now_);
     }
   }
-  models_.set_place(id, Place::kParked);
+  set_place(id, Place::kParked);
   models_.drop_kv(id, models_.at(id).kv_bytes);
   ops_.forget_started(id);
   if (committed_ == id) committed_ = {};
@@ -437,42 +465,6 @@ void DeviceScheduler::erase_if_gone(ModelId id) {
   removed_.erase(id);
   models_.erase(id);
   if (base) erase_if_gone(base);
-}
-
-std::vector<ModelId> DeviceScheduler::waiting_models() const {
-  // Enough ops to find that many models, unless somebody has queued a lot.
-  constexpr std::size_t kMaxOps = 1024;
-  std::vector<ModelId> models;
-  const auto add = [&models](const Op& op) {
-    if (std::find(models.begin(), models.end(), op.model) == models.end())
-      models.push_back(op.model);
-  };
-  if (const Op* const target = ops_.find(target_); target != nullptr && target->queued)
-    add(*target);
-  std::size_t seen = 0;
-  for (const auto& [id, op] : ops_.all()) {
-    if (models.size() == kMaxExpected || ++seen > kMaxOps) break;
-    if (op.queued && !op.too_large) add(op);
-  }
-  return models;
-}
-
-WaitReason DeviceScheduler::why(OpId id) const {
-  using Kind = WaitReason::Kind;
-  const Op* op = ops_.find(id);
-  if (op == nullptr) return {};
-  if (!op->queued) return {Kind::kRunning, {}};
-  if (op->too_large) return {Kind::kMemory, {}};
-  const ModelEntry& model = models_.at(op->model);
-  if (!engine_up(model.engine)) return {Kind::kEngineDown, {}};
-  if (!runnable(model)) return {Kind::kMemory, {}};
-  if (id == target_ && committed_ == op->model) return {Kind::kSwitch, {}};
-  const Op* target = ops_.find(target_);
-  const TenantId holder = running_ ? running_->tenant
-                          : target ? models_.at(target->model).tenant
-                                   : model.tenant;
-  if (holder == model.tenant) return {Kind::kOwnOps, {}};
-  return {Kind::kOtherTenant, holder};
 }
 
 }  // namespace plexrl::core

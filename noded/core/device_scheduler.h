@@ -15,18 +15,22 @@
 #include <utility>
 
 #include "core/op_table.h"
+#include "core/policy.h"
 #include "core/residency.h"
 #include "core/scheduler.h"
+#include "core/tenant_ledger.h"
 
 namespace plexrl::core {
 
-class DeviceScheduler final : public Scheduler {
+class DeviceScheduler final : public Scheduler, private OpListener {
  public:
-  DeviceScheduler(const SchedulerConfig& config, std::unique_ptr<Policy> policy);
+  explicit DeviceScheduler(const SchedulerConfig& config);
+  [[nodiscard]] bool has_policy() const { return policy_ != nullptr; }  // its name is known
 
   [[nodiscard]] Actions step(const Event& event, TimePoint now) override;
   [[nodiscard]] Status admissible(std::uint64_t device_bytes, ModelId base) const override;
   [[nodiscard]] WaitReason why(OpId op) const override;
+  [[nodiscard]] std::optional<TenantView> tenant(TenantId tenant, TimePoint now) const override;
   [[nodiscard]] std::vector<ModelId> waiting_models() const override;
   [[nodiscard]] std::string snapshot() const override;
   [[nodiscard]] Status load(std::string_view snapshot);  // into a new object
@@ -60,6 +64,12 @@ class DeviceScheduler final : public Scheduler {
   void on(const EngineUp& event);
   void on(const EngineDown& event);
   void on(const Tick&) {}
+  void on(const TenantBound& event);
+
+  void tenant_waits(TenantId tenant) override;
+  void tenant_rests(TenantId tenant) override;
+  void tenant_gone(TenantId tenant) override;
+  void op_gone(TenantId tenant, const Op& op) override;
 
   // What to do next.
   void decide();
@@ -74,6 +84,21 @@ class DeviceScheduler final : public Scheduler {
   [[nodiscard]] std::optional<Duration> run_left(const Op& op, TenantId waiter) const;
   void end_at_limit();
   void set_wakeup();
+
+  // Predictions.
+  [[nodiscard]] Offer offer_of(TenantId tenant) const;
+  [[nodiscard]] std::uint64_t move_bytes(const Op& op) const;
+  [[nodiscard]] Moment moment() const;
+  void set_place(ModelId model, Place place);  // and what it changes for those that wait
+  void learn_move(const ModelEntry& model);
+  void expect_ops(const ModelEntry& model);  // an op of its tenant has arrived
+  void expect_rest(TenantId tenant);         // an op has left; perhaps the last
+  [[nodiscard]] Duration switch_cost(std::uint64_t bytes) const;
+  [[nodiscard]] bool hold();
+  void prefetch();
+  void make_room_ahead(ModelId next, std::uint64_t bytes);
+  [[nodiscard]] WaitReason wait_for(const Op& op, WaitReason::Kind kind, TenantId holder) const;
+  [[nodiscard]] WaitReason wait_for_switch(const Op& op) const;
 
   // Bookkeeping.
   void end_run();  // charges and frees the device
@@ -96,6 +121,8 @@ class DeviceScheduler final : public Scheduler {
 
   SchedulerConfig config_;
   std::string policy_name_;
+  CostModel costs_;
+  TenantLedger ledger_;
   std::unique_ptr<Policy> policy_;
   OpTable ops_;
   Residency models_;

@@ -30,6 +30,11 @@ void fields(Coder& coder, MoveFailed& event) {
   coder.flag(event.was_resume);
 }
 template <class Coder>
+void fields(Coder& coder, TenantBound& event) {
+  coder.id(event.tenant);
+  coder.number(event.slowdown_permille);
+}
+template <class Coder>
 void fields(Coder&, Tick&) {}
 template <class Coder, class Named>
 void fields(Coder& coder, Named& event) {

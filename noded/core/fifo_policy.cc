@@ -3,7 +3,8 @@
 
 namespace plexrl::core {
 
-void FifoPolicy::waiting(TenantId tenant, std::uint64_t oldest) {
+void FifoPolicy::waiting(TenantId tenant, const Offer& offer) {
+  const std::uint64_t oldest = offer.oldest;
   const auto [entry, added] = oldest_.try_emplace(tenant, oldest);
   if (!added) queue_.erase({entry->second, tenant});
   entry->second = oldest;
@@ -17,7 +18,7 @@ void FifoPolicy::not_waiting(TenantId tenant) {
   oldest_.erase(entry);
 }
 
-std::optional<TenantId> FifoPolicy::next() const {
+std::optional<TenantId> FifoPolicy::next(const Moment&) const {
   if (queue_.empty()) return std::nullopt;
   return queue_.begin()->second;
 }

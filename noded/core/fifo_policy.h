@@ -12,14 +12,14 @@ namespace plexrl::core {
 
 class FifoPolicy final : public Policy {
  public:
-  void waiting(TenantId tenant, std::uint64_t oldest) override;
+  void waiting(TenantId tenant, const Offer& offer) override;
   void not_waiting(TenantId tenant) override;
   void gone(TenantId tenant) override { not_waiting(tenant); }
   void started(TenantId) override {}
   void charge(TenantId, std::uint32_t, Duration) override {}
-  [[nodiscard]] std::optional<TenantId> next() const override;
-  [[nodiscard]] std::optional<Duration> turn_left(TenantId, std::uint32_t,
-                                                  TenantId) const override {
+  [[nodiscard]] std::optional<TenantId> next(const Moment&) const override;
+  [[nodiscard]] std::optional<Duration> turn_left(TenantId, std::uint32_t, TenantId,
+                                                  const Moment&) const override {
     return std::nullopt;
   }
   [[nodiscard]] bool oldest_op_first() const override { return true; }

@@ -7,12 +7,6 @@
 
 namespace plexrl::core {
 
-OpClass class_of(OpKind kind) {
-  if (kind == OpKind::kGenerate || kind == OpKind::kLease) return OpClass::kRollout;
-  if (kind == OpKind::kLogprobs) return OpClass::kLogprobs;
-  return OpClass::kTrain;
-}
-
 namespace {
 std::size_t index_of(OpClass cls) { return static_cast<std::size_t>(cls); }
 }  // namespace
@@ -27,12 +21,15 @@ void OpTable::remove_model(ModelId model) {
   PLEXRL_CHECK(found != models_.end(), "remove of an unknown model");
   set_runnable(model, false);
   for (const Queue& queue : found->second.queues)
-    for (const auto& [order, id] : queue) ops_.erase(id);
+    for (const auto& [order, id] : queue) {
+      listener_.op_gone(found->second.tenant, ops_.at(id));
+      ops_.erase(id);
+    }
   for (const OpId id : found->second.too_large) ops_.erase(id);
   const auto tenant = tenants_.find(found->second.tenant);
   models_.erase(found);
   if (--tenant->second.models > 0) return;
-  policy_.gone(tenant->first);
+  listener_.tenant_gone(tenant->first);
   tenants_.erase(tenant);
 }
 
@@ -49,7 +46,7 @@ void OpTable::set_runnable(ModelId model, bool runnable) {
     if (!runnable) tenant.heads[cls].erase(head);
     changed = true;
   }
-  if (changed) tell_policy(queues.tenant);
+  if (changed) tell(queues.tenant);
 }
 
 void OpTable::add(OpId id, Op op) {
@@ -68,15 +65,16 @@ void OpTable::take(OpId id) {
   Op& op = ops_.at(id);
   ModelQueues& queues = models_.at(op.model);
   TenantHeads& tenant = tenants_.at(queues.tenant);
-  const bool first = oldest(tenant) == op.order;
+  const bool first = oldest_order(tenant) == op.order;
   tenant.bypassed = first ? 0 : std::min(tenant.bypassed + 1, kMaxBypassed);
   op.queued = false;
   remove(queues, op.model, class_of(op.kind), op.order);
 }
 
-void OpTable::put_back(OpId id) {
+void OpTable::put_back(OpId id, TimePoint now) {
   Op& op = ops_.at(id);
   op.queued = true;
+  op.waits_since = now;
   // A lease never ends by itself: at its old place it would be the oldest op for ever.
   if (op.kind == OpKind::kLease) op.order = ++last_order_;
   insert(models_.at(op.model), op.model, class_of(op.kind), op.order, id);
@@ -90,6 +88,7 @@ void OpTable::erase(OpId id) {
   if (queues != models_.end()) {
     if (op.too_large) queues->second.too_large.erase(id);
     if (op.queued && !op.too_large) remove(queues->second, op.model, class_of(op.kind), op.order);
+    if (!op.too_large) listener_.op_gone(queues->second.tenant, op);
   }
   ops_.erase(found);
 }
@@ -98,7 +97,10 @@ void OpTable::forget_started(ModelId model) {
   const auto found = models_.find(model);
   if (found == models_.end()) return;
   for (const Queue& queue : found->second.queues)
-    for (const auto& [order, id] : queue) ops_.at(id).started = false;
+    for (const auto& [order, id] : queue) {
+      ops_.at(id).started = false;
+      ops_.at(id).ran = {};
+    }
 }
 
 const Op* OpTable::find(OpId id) const {
@@ -149,7 +151,7 @@ void OpTable::insert(ModelQueues& queues, ModelId model, OpClass cls, std::uint6
     heads.emplace(order, model);
   }
   queue.emplace(order, id);
-  if (queues.runnable && first) tell_policy(queues.tenant);
+  if (queues.runnable && first) tell(queues.tenant);
 }
 
 void OpTable::remove(ModelQueues& queues, ModelId model, OpClass cls, std::uint64_t order) {
@@ -160,22 +162,27 @@ void OpTable::remove(ModelQueues& queues, ModelId model, OpClass cls, std::uint6
   Heads& heads = tenants_.at(queues.tenant).heads[index_of(cls)];
   heads.erase({order, model});
   if (!queue.empty()) heads.emplace(queue.begin()->first, model);
-  tell_policy(queues.tenant);
+  tell(queues.tenant);
 }
 
-std::optional<std::uint64_t> OpTable::oldest(const TenantHeads& tenant) {
+std::optional<std::uint64_t> OpTable::oldest_order(const TenantHeads& tenant) {
   std::optional<std::uint64_t> found;
   for (const Heads& heads : tenant.heads)
     if (!heads.empty() && (!found || heads.begin()->first < *found)) found = heads.begin()->first;
   return found;
 }
 
-void OpTable::tell_policy(TenantId tenant) {
-  if (const auto first = oldest(tenants_.at(tenant))) {
-    policy_.waiting(tenant, *first);
+void OpTable::tell(TenantId tenant) {
+  if (oldest_order(tenants_.at(tenant))) {
+    listener_.tenant_waits(tenant);
   } else {
-    policy_.not_waiting(tenant);
+    listener_.tenant_rests(tenant);
   }
+}
+
+void OpTable::tell_again(TenantId tenant) {
+  const auto found = tenants_.find(tenant);
+  if (found != tenants_.end() && oldest_order(found->second)) listener_.tenant_waits(tenant);
 }
 
 void OpTable::encode(ByteWriter& out) const {
@@ -194,6 +201,8 @@ void OpTable::encode(ByteWriter& out) const {
     out.varint(op.work_tokens);
     out.varint(static_cast<std::uint64_t>(op.slice.ns));
     out.varint(static_cast<std::uint64_t>(op.limit.ns));
+    for (const std::int64_t ns : {op.waits_since.ns, op.expected.ns, op.ran.ns})
+      out.varint(static_cast<std::uint64_t>(ns));
     out.varint(op.order);
     for (const bool value : {op.queued, op.started, op.cancelled, op.too_large}) out.flag(value);
   }
@@ -218,6 +227,9 @@ void OpTable::decode(ByteReader& in) {
     op.work_tokens = in.varint();
     op.slice = decode_duration(in);
     op.limit = decode_duration(in);
+    op.waits_since.ns = decode_duration(in).ns;
+    op.expected = decode_duration(in);
+    op.ran = decode_duration(in);
     op.order = in.varint();
     for (bool* value : {&op.queued, &op.started, &op.cancelled, &op.too_large}) *value = in.flag();
     const auto model = models_.find(op.model);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpTable: the ops of a device group in the order in which they may run. Each model has a queue per
 // class (training, logprobs, rollout); each tenant knows the heads of its models' queues; the
-// policy is told which tenants wait. Every change costs O(log n). Part of the scheduler.
+// listener is told which tenants wait. Every change costs O(log n). Part of the scheduler.
 #pragma once
 
 #include <array>
@@ -11,14 +11,10 @@
 #include <utility>
 
 #include "core/byte_codec.h"
-#include "core/policy.h"
+#include "core/op_class.h"
 #include "core/types.h"
 
 namespace plexrl::core {
-
-enum class OpClass : std::uint8_t { kTrain, kLogprobs, kRollout };
-constexpr std::size_t kOpClasses = 3;
-[[nodiscard]] OpClass class_of(OpKind kind);
 
 struct Op {
   ModelId model;
@@ -27,11 +23,24 @@ struct Op {
   std::uint64_t work_tokens = 0;
   Duration slice{};  // of a lease
   Duration limit{};
+  TimePoint waits_since;    // arrived, or yielded
+  Duration expected;        // to run, when it arrived; 0: not known
+  Duration ran;             // before it yielded
   std::uint64_t order = 0;  // of arrival
   bool queued = true;       // false: it runs
   bool started = false;     // holds its device_bytes
   bool cancelled = false;   // runs, and ends at its next yield point
   bool too_large = false;   // can never run
+};
+
+class OpListener {
+ public:
+  virtual ~OpListener() = default;
+  // The tenant has ops that could run; told again whenever another one is its next or its oldest.
+  virtual void tenant_waits(TenantId tenant) = 0;
+  virtual void tenant_rests(TenantId tenant) = 0;
+  virtual void tenant_gone(TenantId tenant) = 0;  // its last model was removed
+  virtual void op_gone(TenantId tenant, const Op& op) = 0;
 };
 
 class OpTable {
@@ -40,7 +49,7 @@ class OpTable {
   // stream of training cannot starve the same job's rollouts.
   static constexpr std::uint32_t kMaxBypassed = 8;
 
-  explicit OpTable(Policy& policy) : policy_(policy) {}
+  explicit OpTable(OpListener& listener) : listener_(listener) {}
 
   void add_model(ModelId model, TenantId tenant);
   // Its queued ops are gone. A running one stays until erase().
@@ -50,7 +59,8 @@ class OpTable {
 
   void add(OpId id, Op op);  // gives it its place in the order
   void take(OpId id);        // it runs now
-  void put_back(OpId id);    // it ran and goes on later: at its old place, a lease at the end
+  // It ran and goes on later: at its old place, a lease at the end.
+  void put_back(OpId id, TimePoint now);
   void erase(OpId id);
   // The engine is gone: nothing of the model is started any more.
   void forget_started(ModelId model);
@@ -59,9 +69,13 @@ class OpTable {
   [[nodiscard]] const std::map<OpId, Op>& all() const { return ops_; }
   void set_cancelled(OpId id) { ops_.at(id).cancelled = true; }
   void set_started(OpId id) { ops_.at(id).started = true; }
+  void add_run(OpId id, Duration ran) { ops_.at(id).ran.ns += ran.ns; }
+  // The listener is told of the tenant again if it waits.
+  void tell_again(TenantId tenant);
 
   // The tenant's next op; the tenant must be one that waits.
   [[nodiscard]] OpId pick(TenantId tenant, bool oldest_first) const;
+  [[nodiscard]] OpId oldest(TenantId tenant) const { return pick(tenant, true); }
   // The model's next op; none when nothing of it can run.
   [[nodiscard]] std::optional<OpId> pick_of(ModelId model, bool oldest_first) const;
 
@@ -86,11 +100,11 @@ class OpTable {
 
   void insert(ModelQueues& queues, ModelId model, OpClass cls, std::uint64_t order, OpId id);
   void remove(ModelQueues& queues, ModelId model, OpClass cls, std::uint64_t order);
-  void tell_policy(TenantId tenant);
-  [[nodiscard]] static std::optional<std::uint64_t> oldest(const TenantHeads& tenant);
+  void tell(TenantId tenant);
+  [[nodiscard]] static std::optional<std::uint64_t> oldest_order(const TenantHeads& tenant);
   [[nodiscard]] const Queue* best_queue(const ModelQueues& queues, bool oldest_first) const;
 
-  Policy& policy_;
+  OpListener& listener_;
   std::map<OpId, Op> ops_;
   std::map<ModelId, ModelQueues> models_;
   std::map<TenantId, TenantHeads> tenants_;

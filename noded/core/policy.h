@@ -12,16 +12,37 @@
 #include "base/clock.h"
 #include "base/strong_id.h"
 #include "core/byte_codec.h"
+#include "core/cost_model.h"
+#include "core/op_class.h"
+#include "core/types.h"
 
 namespace plexrl::core {
+
+// What a tenant that waits would run next, and what is known of it. A function of what has
+// happened, never of the time of day, so that a restored scheduler offers the same.
+struct Offer {
+  std::uint64_t oldest = 0;  // arrival number of the tenant's oldest op
+  TimePoint since;           // when that op arrived, or yielded
+  OpClass cls = OpClass::kTrain;
+  Duration service;              // the next op is expected to take so long; 0: not known
+  Duration phase;                // as for the whole phase; at least `service`
+  Duration period;               // from one such phase to the next when alone; 0: not known
+  std::uint64_t move_bytes = 0;  // to be copied in before the op can start
+  TimePoint late_at;             // its slowdown passes its bound then
+  std::uint32_t share_percent = 100;
+};
+
+struct Moment {
+  TimePoint now;
+  std::uint64_t free_bytes = 0;  // of the device, not in use
+};
 
 class Policy {
  public:
   virtual ~Policy() = default;
 
-  // The tenant has ops that could run (a running one not counted); `oldest` is the arrival number
-  // of the first. Told again at every change.
-  virtual void waiting(TenantId tenant, std::uint64_t oldest) = 0;
+  // The tenant has ops that could run (a running one not counted). Told again at every change.
+  virtual void waiting(TenantId tenant, const Offer& offer) = 0;
   virtual void not_waiting(TenantId tenant) = 0;
   virtual void gone(TenantId tenant) = 0;
 
@@ -30,12 +51,19 @@ class Policy {
   virtual void charge(TenantId tenant, std::uint32_t share_percent, Duration used) = 0;
 
   // The waiting tenant whose op is next; none when nobody waits.
-  [[nodiscard]] virtual std::optional<TenantId> next() const = 0;
+  [[nodiscard]] virtual std::optional<TenantId> next(const Moment& moment) const = 0;
   // How much longer `running` may go on before its op is asked to yield to one of `waiter` (which
   // may be the same tenant); none: it is never asked.
   [[nodiscard]] virtual std::optional<Duration> turn_left(TenantId running,
                                                           std::uint32_t share_percent,
-                                                          TenantId waiter) const = 0;
+                                                          TenantId waiter,
+                                                          const Moment& moment) const = 0;
+  // Whose turn it is: it would be next if it had an op, as far as the policy can tell now; none
+  // where the policy does not know turns that outlive an op.
+  [[nodiscard]] virtual std::optional<TenantId> holder() const { return std::nullopt; }
+  // Whether the scheduler acts on what it expects: evicts whom it expects last, brings in whom it
+  // expects next, holds the device for the holder. Without: least recently used, and nothing ahead.
+  [[nodiscard]] virtual bool foresees() const { return false; }
   // Inside a tenant: the oldest op first, or train before logprobs before rollout.
   [[nodiscard]] virtual bool oldest_op_first() const = 0;
 
@@ -44,7 +72,8 @@ class Policy {
   virtual void decode(ByteReader& in) = 0;
 };
 
-// None for a name that is not a policy.
-[[nodiscard]] std::unique_ptr<Policy> make_policy(std::string_view name, Duration quantum);
+// None for a name that is not a policy. `costs` must outlive it.
+[[nodiscard]] std::unique_ptr<Policy> make_policy(std::string_view name, Duration quantum,
+                                                  const CostModel& costs);
 
 }  // namespace plexrl::core

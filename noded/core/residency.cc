@@ -2,6 +2,7 @@
 #include "core/residency.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -33,6 +34,10 @@ ModelEntry decode_entry(ByteReader& in) {
   entry.not_run_until.ns = static_cast<std::int64_t>(in.varint());
   entry.not_evicted_until.ns = static_cast<std::int64_t>(in.varint());
   entry.last_used = in.varint();
+  entry.move_began.ns = decode_duration(in).ns;
+  entry.next_use.ns = decode_duration(in).ns;
+  entry.needed = in.flag();
+  entry.predictable = in.flag();
   if (place > static_cast<std::uint8_t>(Place::kParking) || entry.failures > kMaxDoublings ||
       entry.not_run_until.ns < 0 || entry.not_evicted_until.ns < 0 ||
       entry.kv_leaving > entry.kv_bytes || (entry.kv_leaving > 0 && !moves(entry.place)) ||
@@ -47,6 +52,7 @@ void Residency::add(ModelId id, ModelEntry entry) {
   const ModelId base = entry.base;
   const auto [at, added] = models_.emplace(id, std::move(entry));
   PLEXRL_CHECK(added, "a model was added twice");
+  by_tenant_[at->second.tenant].insert(id);
   if (!base) return;
   PLEXRL_CHECK(models_.contains(base) && models_.at(base).engine == at->second.engine,
                "an adapter comes after its base, in the same engine");
@@ -57,6 +63,10 @@ void Residency::erase(ModelId id) {
   const ModelEntry& entry = models_.at(id);
   PLEXRL_CHECK(entry.place == Place::kParked && entry.adapters.empty(), "erase of a model in use");
   if (entry.base) models_.at(entry.base).adapters.erase(id);
+  unindex(id);
+  const auto mates = by_tenant_.find(entry.tenant);
+  mates->second.erase(id);
+  if (mates->second.empty()) by_tenant_.erase(mates);
   models_.erase(id);
 }
 
@@ -65,8 +75,9 @@ const ModelEntry* Residency::find(ModelId id) const {
   return found == models_.end() ? nullptr : &found->second;
 }
 
-void Residency::set_place(ModelId id, Place place) {
+void Residency::set_place(ModelId id, Place place, TimePoint now) {
   ModelEntry& entry = models_.at(id);
+  if (moves(place)) entry.move_began = now;
   unindex(id);
   count_out(entry);
   entry.place = place;
@@ -152,34 +163,137 @@ bool Residency::idle(const ModelEntry& entry) const {
 
 void Residency::index(ModelId id) {
   const ModelEntry& entry = models_.at(id);
-  if (idle(entry)) idle_.emplace(entry.last_used, id);
+  if (entry.place == Place::kParked && entry.predictable && !entry.removed)
+    predictable_.emplace(entry.next_use, id);
+  if (!idle(entry)) return;
+  if (entry.needed) {
+    needed_.emplace(entry.last_used, id);
+  } else {
+    idle_.emplace(entry.next_use, entry.last_used, id);
+  }
 }
 
-void Residency::unindex(ModelId id) { idle_.erase({models_.at(id).last_used, id}); }
+void Residency::unindex(ModelId id) {
+  const ModelEntry& entry = models_.at(id);
+  needed_.erase({entry.last_used, id});
+  idle_.erase({entry.next_use, entry.last_used, id});
+  predictable_.erase({entry.next_use, id});
+}
 
-std::optional<std::vector<ModelId>> Residency::victims(std::uint64_t bytes, ModelId keep) const {
-  const ModelId keep_base = models_.at(keep).base;
-  std::vector<ModelId> chosen;
-  std::map<ModelId, std::uint32_t> leaving;  // adapters by base, besides those already parking
-  std::uint64_t after = used_ - parking_;
-  const auto enough = [&] { return after <= capacity_ && bytes <= capacity_ - after; };
-  for (const auto& [last_used, id] : idle_) {
-    if (enough()) break;
-    if (id == keep || id == keep_base) continue;
-    const ModelEntry& entry = models_.at(id);
-    if (entry.live_adapters > 0) {
-      std::uint32_t staying = entry.live_adapters - leaving[id];
-      for (const ModelId adapter : entry.adapters)
-        if (staying > 0 && models_.at(adapter).place == Place::kParking) --staying;
-      if (staying > 0) continue;
-    } else {
-      chosen.push_back(id);
-    }
-    if (entry.base) ++leaving[entry.base];
-    after -= entry.footprint();
+void Residency::set_removed(ModelId id) {
+  unindex(id);
+  models_.at(id).removed = true;
+  index(id);
+}
+
+void Residency::expect(TenantId tenant, const Expectation& expectation) {
+  const auto set = [this](ModelId id, const Expectation& what) {
+    unindex(id);
+    ModelEntry& entry = models_.at(id);
+    entry.next_use = what.next_use;
+    entry.needed = what.needed;
+    entry.predictable = what.predictable;
+    index(id);
+  };
+  const auto found = by_tenant_.find(tenant);
+  if (found == by_tenant_.end()) return;
+  for (const ModelId id : found->second) {
+    set(id, expectation);
+    // Bases are not prefetched for themselves.
+    if (const ModelId base = models_.at(id).base)
+      set(base, {expectation.next_use, expectation.needed, false});
   }
-  if (!enough()) return std::nullopt;
-  return chosen;
+}
+
+void Residency::not_predictable(ModelId id) {
+  unindex(id);
+  models_.at(id).predictable = false;
+  index(id);
+}
+
+std::optional<ModelId> Residency::expected_next(TimePoint now) const {
+  const auto after = predictable_.lower_bound({now, ModelId{}});
+  if (after == predictable_.begin())
+    return after == predictable_.end() ? std::nullopt : std::optional(after->second);
+  const auto late = std::prev(after);
+  if (after == predictable_.end()) return late->second;
+  return now - late->first < after->first - now ? late->second : after->second;
+}
+
+std::vector<ModelId> Residency::expected(TimePoint now, std::size_t most) const {
+  std::vector<ModelId> models;
+  const auto begin = predictable_.lower_bound({now, ModelId{}});
+  for (auto at = begin; at != predictable_.end() && models.size() < most; ++at)
+    models.push_back(at->second);
+  for (auto at = begin; at != predictable_.begin() && models.size() < most;)
+    models.push_back((--at)->second);
+  return models;
+}
+
+// Collects victims until they suffice.
+class Residency::Search {
+ public:
+  Search(const Residency& all, std::uint64_t bytes, ModelId keep)
+      : all_(all), bytes_(bytes), keep_(keep), keep_base_(all.at(keep).base) {
+    after_ = all.used_ - all.parking_;
+  }
+  [[nodiscard]] bool enough() const {
+    return after_ <= all_.capacity_ && bytes_ <= all_.capacity_ - after_;
+  }
+  void consider(ModelId id) {
+    if (id == keep_ || id == keep_base_ || counted_.contains(id)) return;
+    const ModelEntry& entry = all_.at(id);
+    if (entry.live_adapters > 0) return maybe_base(id);
+    chosen_.push_back(id);
+    after_ -= entry.footprint();
+    if (!entry.base) return;
+    ++leaving_[entry.base];
+    if (!enough()) maybe_base(entry.base);
+  }
+  [[nodiscard]] std::vector<ModelId> take() { return std::move(chosen_); }
+
+ private:
+  // A base can follow when all of its adapters leave.
+  void maybe_base(ModelId id) {
+    const ModelEntry& entry = all_.at(id);
+    if (id == keep_base_ || !all_.idle(entry) || counted_.contains(id)) return;
+    std::uint32_t staying = entry.live_adapters - leaving_[id];
+    for (const ModelId adapter : entry.adapters)
+      if (staying > 0 && all_.at(adapter).place == Place::kParking) --staying;
+    if (staying > 0) return;
+    counted_.insert(id);
+    after_ -= entry.footprint();
+  }
+
+  const Residency& all_;
+  std::uint64_t bytes_;
+  ModelId keep_;
+  ModelId keep_base_;
+  std::uint64_t after_ = 0;
+  std::vector<ModelId> chosen_;
+  std::map<ModelId, std::uint32_t> leaving_;  // adapters by base, besides those already parking
+  std::set<ModelId> counted_;                 // bases
+};
+
+std::optional<std::vector<ModelId>> Residency::victims(std::uint64_t bytes, ModelId keep,
+                                                       TimePoint now) const {
+  Search search(*this, bytes, keep);
+  const auto distance = [now](TimePoint use) { return use < now ? now - use : use - now; };
+  auto late = idle_.begin();
+  auto ahead = idle_.end();
+  while (late != ahead && !search.enough()) {
+    const auto furthest = std::prev(ahead);
+    if (distance(std::get<0>(*late)) >= distance(std::get<0>(*furthest))) {
+      search.consider(std::get<2>(*late++));
+    } else {
+      search.consider(std::get<2>(*furthest));
+      ahead = furthest;
+    }
+  }
+  for (auto at = needed_.begin(); at != needed_.end() && !search.enough(); ++at)
+    search.consider(at->second);
+  if (!search.enough()) return std::nullopt;
+  return search.take();
 }
 
 void Residency::encode(ByteWriter& out) const {
@@ -201,6 +315,10 @@ void Residency::encode(ByteWriter& out) const {
     out.varint(static_cast<std::uint64_t>(entry.not_run_until.ns));
     out.varint(static_cast<std::uint64_t>(entry.not_evicted_until.ns));
     out.varint(entry.last_used);
+    out.varint(static_cast<std::uint64_t>(entry.move_began.ns));
+    out.varint(static_cast<std::uint64_t>(entry.next_use.ns));
+    out.flag(entry.needed);
+    out.flag(entry.predictable);
   }
 }
 
@@ -216,6 +334,7 @@ void Residency::decode(ByteReader& in) {
   for (auto& [id, entry] : models_)
     if (entry.base) models_.at(entry.base).adapters.insert(id);
   for (const auto& [id, entry] : models_) {
+    by_tenant_[entry.tenant].insert(id);
     count_in(entry);
     index(id);
   }

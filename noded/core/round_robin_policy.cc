@@ -8,7 +8,7 @@ namespace {
 constexpr std::int64_t kMaxTurnNs = std::int64_t{1} << 60;  // 36 years: damage, not a turn
 }
 
-void RoundRobinPolicy::waiting(TenantId tenant, std::uint64_t) {
+void RoundRobinPolicy::waiting(TenantId tenant, const Offer&) {
   Account& account = accounts_[tenant];
   if (account.waiting) return;
   account.waiting = true;
@@ -45,7 +45,7 @@ void RoundRobinPolicy::charge(TenantId tenant, std::uint32_t share_percent, Dura
   if (turn_ == tenant) turn_used_ns_ += used.ns;
 }
 
-std::optional<TenantId> RoundRobinPolicy::next() const {
+std::optional<TenantId> RoundRobinPolicy::next(const Moment&) const {
   if (queue_.empty()) return std::nullopt;
   const auto holder = accounts_.find(turn_);
   if (holder != accounts_.end() && holder->second.waiting && quantum_left() > 0) return turn_;
@@ -53,7 +53,7 @@ std::optional<TenantId> RoundRobinPolicy::next() const {
 }
 
 std::optional<Duration> RoundRobinPolicy::turn_left(TenantId running, std::uint32_t share_percent,
-                                                    TenantId waiter) const {
+                                                    TenantId waiter, const Moment&) const {
   std::int64_t left = quantum_left();
   const std::uint64_t mine = virtual_ns(running);
   const std::uint64_t theirs = virtual_ns(waiter);

@@ -19,14 +19,14 @@ namespace plexrl::core {
 class RoundRobinPolicy final : public Policy {
  public:
   explicit RoundRobinPolicy(Duration quantum) : quantum_(quantum) {}
-  void waiting(TenantId tenant, std::uint64_t oldest) override;
+  void waiting(TenantId tenant, const Offer& offer) override;
   void not_waiting(TenantId tenant) override;
   void gone(TenantId tenant) override;
   void started(TenantId tenant) override;
   void charge(TenantId tenant, std::uint32_t share_percent, Duration used) override;
-  [[nodiscard]] std::optional<TenantId> next() const override;
+  [[nodiscard]] std::optional<TenantId> next(const Moment&) const override;
   [[nodiscard]] std::optional<Duration> turn_left(TenantId running, std::uint32_t share_percent,
-                                                  TenantId waiter) const override;
+                                                  TenantId waiter, const Moment&) const override;
   [[nodiscard]] bool oldest_op_first() const override { return false; }
   void encode(ByteWriter& out) const override;
   void decode(ByteReader& in) override;

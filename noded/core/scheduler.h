@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,7 @@ namespace plexrl::core {
 struct SchedulerConfig {
   std::uint64_t device_capacity_bytes =
       0;                             // for models and KV; activation memory is already taken off
-  std::string_view policy = "fifo";  // "fifo", "round-robin"
+  std::string_view policy = "fifo";  // "fifo", "round-robin", "hrrs", "least-slowdown"
   Duration quantum{500 *
                    kMillisecond.ns};  // a running op is asked to yield after this while others wait
 };
@@ -44,8 +45,11 @@ class Scheduler {
   // Ask before an op arrives: one that is too large is never started and why() says kMemory.
   [[nodiscard]] virtual Status admissible(std::uint64_t device_bytes, ModelId base) const = 0;
   [[nodiscard]] virtual WaitReason why(OpId op) const = 0;
+  // None for a tenant without models. `now` is not before the last step's.
+  [[nodiscard]] virtual std::optional<TenantView> tenant(TenantId tenant, TimePoint now) const = 0;
   // Models with ops that wait, at most kMaxExpected, each once: the next one first, then by the age
-  // of their oldest op. What to have in host memory.
+  // of their oldest op; then parked models by when they are expected to be used. What to have in
+  // host memory.
   static constexpr std::size_t kMaxExpected = 16;
   [[nodiscard]] virtual std::vector<ModelId> waiting_models() const = 0;
   // Deterministic snapshot for the journal; `restore` of it continues identically.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Snapshot of the scheduler: magic, version, policy, models, engines, ops, what runs; then a
-// CRC-32. Indices are rebuilt from it. A snapshot may come from a damaged file: it is checked,
-// never trusted.
+// Snapshot of the scheduler: magic, version, policy, models, engines, ops, what was learnt, what
+// runs; then a CRC-32. Indices are rebuilt from it. A snapshot may come from a damaged file: it is
+// checked, never trusted.
 #include "base/check.h"
 #include "core/device_scheduler.h"
 
 namespace plexrl::core {
 namespace {
 
-constexpr std::string_view kMagic = "PXS2";
+constexpr std::string_view kMagic = "PXS3";
 constexpr std::size_t kCrcBytes = 4;
 
 Status damaged(const char* what) {
@@ -59,6 +59,8 @@ void DeviceScheduler::encode_body(ByteWriter& out) const {
   }
   ops_.encode(out);
   policy_->encode(out);
+  costs_.encode(out);
+  ledger_.encode(out);
   out.varint(target_.value);
   out.varint(committed_.value);
   out.flag(running_.has_value());
@@ -70,7 +72,7 @@ void DeviceScheduler::encode_body(ByteWriter& out) const {
 }
 
 void DeviceScheduler::decode_body(ByteReader& in) {
-  now_.ns = static_cast<std::int64_t>(in.varint());
+  now_.ns = decode_duration(in).ns;
   models_.decode(in);
   if (!in.ok()) return;
   decode_engines(in);
@@ -79,6 +81,8 @@ void DeviceScheduler::decode_body(ByteReader& in) {
   ops_.decode(in);
   if (!in.ok()) return;
   policy_->decode(in);
+  costs_.decode(in);
+  ledger_.decode(in);
   target_ = OpId{in.varint()};
   committed_ = ModelId{in.varint()};
   if (committed_ && models_.find(committed_) == nullptr) return in.fail();

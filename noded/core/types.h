@@ -24,6 +24,7 @@ enum class OpKind : std::uint8_t {
   kLoad,
   kLease  // the device group itself, for a process that brings its own engine
 };
+constexpr std::size_t kOpKinds = 8;
 
 // ---- events: what happened ----
 
@@ -89,9 +90,17 @@ struct EngineDown {
   EngineId engine;
 };               // its models are not resident; its running op is queued again
 struct Tick {};  // Actions::wakeup has come
+// The largest slowdown against running alone that the tenant's job accepts, in thousandths; 0: no
+// bound. Tell it again before the first model of a tenant whose models were all removed.
+struct TenantBound {
+  TenantId tenant;
+  std::uint32_t slowdown_permille = 0;
+};
 
-using Event = std::variant<ModelAdded, ModelRemoved, OpArrived, OpCancelled, OpYielded, OpFinished,
-                           ModelResumed, ModelParked, MoveFailed, EngineUp, EngineDown, Tick>;
+// Journals hold the places in this list: new ones go to the end.
+using Event =
+    std::variant<ModelAdded, ModelRemoved, OpArrived, OpCancelled, OpYielded, OpFinished,
+                 ModelResumed, ModelParked, MoveFailed, EngineUp, EngineDown, Tick, TenantBound>;
 
 // ---- actions: what to do now, in this order ----
 
@@ -127,7 +136,21 @@ struct WaitReason {
     kMemory
   };
   Kind kind = Kind::kNone;
-  TenantId holder;  // kOtherTenant
+  TenantId holder;  // kOtherTenant: whose op runs, or is next
+  // What is waited for: an op that runs or is next (kOtherTenant, kOwnOps), else kNone.
+  OpKind doing = OpKind::kNone;
+  // When that, or the switch, is expected to end; 0: not known. It may be over.
+  TimePoint until{};
+};
+
+// What the scheduler has learnt of a tenant. Alone: the time that its job would have needed by
+// itself, which is wall time less the time in which all of its ops waited for others or a move.
+struct TenantView {
+  std::uint32_t busy_permille = 0;      // device time / alone; 0 before an op of it has ended
+  std::uint32_t slowdown_permille = 0;  // wall / alone; 1000: not slowed down
+  std::uint32_t bound_permille = 0;     // 0: none
+  std::uint64_t violations = 0;         // how often the slowdown rose above the bound
+  friend bool operator==(const TenantView&, const TenantView&) = default;
 };
 
 }  // namespace plexrl::core

@@ -144,7 +144,8 @@ TEST(Journal, EveryEventSurvivesTheCoding) {
                                      MoveFailed{{15}, false},
                                      EngineUp{{16}},
                                      EngineDown{{17}},
-                                     Tick{}};
+                                     Tick{},
+                                     TenantBound{{18}, 1350}};
   ASSERT_EQ(events.size(), std::variant_size_v<Event>);
   std::string bytes = encode_header({.config_hash = 1, .config = config(), .snapshot = ""});
   for (std::size_t i = 0; i < events.size(); ++i)

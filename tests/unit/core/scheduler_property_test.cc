@@ -18,7 +18,8 @@ constexpr std::uint64_t kCapacity = 100;
 SchedulerConfig config_of(std::uint64_t seed) {
   SchedulerConfig config;
   config.device_capacity_bytes = kCapacity;
-  config.policy = seed % 3 == 0 ? "fifo" : "round-robin";
+  static constexpr const char* kPolicies[] = {"fifo", "round-robin", "hrrs", "least-slowdown"};
+  config.policy = kPolicies[seed % 4];
   config.quantum = Duration{10 * kMillisecond.ns};
   return config;
 }

@@ -107,6 +107,13 @@ class SimulatedDevice {
     return ops_.empty();
   }
 
+  // Something of the test's own, later.
+  void after(std::int64_t ms, std::function<void()> what) {
+    later(ms * kMillisecond.ns, std::move(what));
+  }
+  std::function<void(OpId)> on_finish;  // after the scheduler has heard of it
+  std::int64_t move_ms = 0;             // every move takes so long; 0: up to 5 ms, by chance
+
   Scheduler& scheduler() { return *scheduler_; }
   void swap_scheduler(std::unique_ptr<Scheduler> scheduler) { scheduler_ = std::move(scheduler); }
   [[nodiscard]] const std::string& actions() const { return actions_; }
@@ -218,7 +225,9 @@ class SimulatedDevice {
 
   void move(ModelId id, Place good, Place bad, std::uint32_t fails_percent) {
     const bool fails = random(100) < fails_percent;
-    const std::int64_t ns = static_cast<std::int64_t>(1 + random(5 * kMillisecond.ns));
+    const std::int64_t ns = move_ms > 0
+                                ? move_ms * kMillisecond.ns
+                                : static_cast<std::int64_t>(1 + random(5 * kMillisecond.ns));
     later(ns, [this, id, to = fails ? bad : good, fails, life = ++models_.at(id).life] {
       const auto found = models_.find(id);
       if (found == models_.end() || found->second.life != life) return;
@@ -240,6 +249,7 @@ class SimulatedDevice {
     running_ = {};
     ops_.erase(found);
     send(OpFinished{id});
+    if (on_finish) on_finish(id);
   }
   void yield(OpId id, std::uint64_t life) {
     const auto found = ops_.find(id);
