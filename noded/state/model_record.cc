@@ -57,12 +57,13 @@ bool ModelRecord::holds_nothing(SegmentKind kind, const Position& position) {
   return kind == SegmentKind::kSamplerWeights && position.version == 0;
 }
 
-// The first manifest has no clean segments to share, so it gets all of them.
+// The first manifest has no clean segments to share, so it gets all of them. Without a shadow the
+// chunks of the first one are those of all later ones, so it gets those that hold nothing, too.
 std::vector<SegmentSpec> ModelRecord::to_copy() const {
   std::vector<SegmentSpec> chosen;
   if (dirty.empty()) return chosen;
   for (const SegmentSpec& spec : segments)
-    if (spec.committed && !holds_nothing(spec.kind, now) &&
+    if (spec.committed && (park_commits || !holds_nothing(spec.kind, now)) &&
         (dirty.contains(spec.kind) || committed(spec.kind) == nullptr))
       chosen.push_back(spec);
   return chosen;
