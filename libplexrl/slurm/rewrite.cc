@@ -6,6 +6,7 @@
 #include "slurm/gres_list.h"
 #include "slurm/host_memory.h"
 #include "slurm/marked_env.h"
+#include "slurm/slowdown.h"
 
 namespace plexrl::slurm {
 namespace {
@@ -184,39 +185,36 @@ Status choose_training(const JobRequest& request, const PoolEntry& pool, Grant* 
   return {};
 }
 
-// A tenant that always has work runs at its share of the device group, so a slowdown of at most f
-// needs a share of at least 100 / f percent.
-std::uint32_t share_for_slowdown(std::uint32_t permille) {
-  return permille == 0 ? 0 : (100000 + permille - 1) / permille;
-}
-
-Status choose_share(const JobRequest& request, const PoolEntry& pool, Grant* grant) {
-  if (const auto& text = request.option(Option::kSlowdown); text) {
-    PLEXRL_ASSIGN(grant->slowdown_permille, parse_slowdown(*text));
-  }
-  const std::uint32_t least = share_for_slowdown(grant->slowdown_permille);
-  if (least > pool.max_share)
-    return error(
-        Code::PERMISSION,
-        "--plexrl-slowdown=%s needs a share of %u, and pool '%s' gives at most %u: write a "
-        "larger factor or leave it out",
-        request.option(Option::kSlowdown)->c_str(), least, pool.name.c_str(), pool.max_share);
-  grant->share_percent = std::max(pool.default_share, least);
+// What the user asks for or the pool gives; it is also the guess of how busy the job is.
+Status choose_asked_share(const JobRequest& request, const PoolEntry& pool, std::uint32_t* asked) {
+  *asked = pool.default_share;
   const auto& text = request.option(Option::kShare);
   if (!text) return {};
-  PLEXRL_ASSIGN(grant->share_percent, parse_share(*text));
-  if (grant->share_percent > pool.max_share)
+  PLEXRL_ASSIGN(*asked, parse_share(*text));
+  if (*asked > pool.max_share)
     return error(Code::PERMISSION,
                  "--plexrl-share=%u: pool '%s' gives a job at most %u: write --plexrl-share=%u or "
                  "leave it out",
-                 grant->share_percent, pool.name.c_str(), pool.max_share,
-                 pool.max_share >= 50 ? 50U : 25U);
-  if (grant->share_percent < least)
+                 *asked, pool.name.c_str(), pool.max_share, pool.max_share >= 50 ? 50U : 25U);
+  return {};
+}
+
+Status choose_share(const JobRequest& request, const PoolEntry& pool, Grant* grant) {
+  std::uint32_t asked = 0;
+  PLEXRL_TRY(choose_asked_share(request, pool, &asked));
+  grant->share_percent = asked;
+  const auto& text = request.option(Option::kSlowdown);
+  if (!text) return {};
+  PLEXRL_ASSIGN(grant->slowdown_permille, parse_slowdown(*text));
+  const std::uint32_t least = share_for_slowdown(asked, grant->slowdown_permille);
+  if (least > pool.max_share)
     return error(
-        Code::INVALID_ARGUMENT,
-        "--plexrl-share=%u is too small for the slowdown asked for, which needs %u: write a "
-        "larger share or factor, or leave one of them out",
-        grant->share_percent, least);
+        Code::PERMISSION,
+        "--plexrl-slowdown=%s needs a share of %u for a job that is busy for %u percent of "
+        "its time, and pool '%s' gives at most %u: write a larger factor, a smaller "
+        "--plexrl-share if the job is less busy, or leave the factor out",
+        text->c_str(), least, asked, pool.name.c_str(), pool.max_share);
+  grant->share_percent = std::max(asked, least);
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "slurm/host_memory.h"
+#include "slurm/slowdown.h"
 
 namespace plexrl::slurm {
 namespace {
@@ -128,16 +129,43 @@ TEST(Rewrite, UsersAndMembersOfGroupsMayUseAClosedPool) {
             "--plexrl-pool=closed: the pool is not open to you; pools open to you: rl");
 }
 
+// A job that is busy for its share of the time: idle time is not slowed down.
 TEST(Rewrite, SlowdownGivesTheLeastShare) {
   const struct {
+    const char* asked;
     const char* slowdown;
     std::uint32_t share;
-  } cases[] = {{"4", 50}, {"2", 50}, {"1.9", 53}, {"1.35", 75}, {"1.25", 80}, {"1", 100}};
+  } cases[] = {{"50", "4", 50},    {"50", "1.9", 50},  {"50", "1.5", 50},   {"50", "1.35", 59},
+               {"50", "1.25", 67}, {"50", "1.2", 72},  {"50", "1", 100},    {"25", "1.75", 25},
+               {"25", "1.35", 42}, {"25", "1.05", 84}, {"100", "1.35", 100}};
   for (const auto& c : cases) {
     JobRequest request = batch();
+    set(&request, Option::kShare, c.asked);
     set(&request, Option::kSlowdown, c.slowdown);
-    EXPECT_EQ(accepted(request).grant->share_percent, c.share) << c.slowdown;
+    EXPECT_EQ(accepted(request).grant->share_percent, c.share) << c.asked << ' ' << c.slowdown;
+    request.options[static_cast<std::size_t>(Option::kShare)].reset();
+    if (c.asked == std::string("50")) {
+      EXPECT_EQ(accepted(request).grant->share_percent, c.share) << "the pool's, " << c.slowdown;
+    }
   }
+}
+
+// Idle time stays, busy time is served at the share: (1 - b) + b / s <= f, without rounding.
+bool keeps(std::uint32_t busy_percent, std::uint32_t share_percent, std::uint32_t permille) {
+  return (100 - busy_percent) * 10 * share_percent + busy_percent * 1000 <=
+         permille * share_percent;
+}
+
+TEST(Slowdown, TheLeastShareIsTheLeastThatKeepsTheBound) {
+  for (std::uint32_t busy = 1; busy <= 100; ++busy)
+    for (std::uint32_t bound = 1000; bound <= 5000; bound += 50) {
+      const std::uint32_t share = share_for_slowdown(busy, bound);
+      ASSERT_LE(share, 100u);
+      EXPECT_TRUE(keeps(busy, share, bound)) << busy << ' ' << bound;
+      if (share > 1) {
+        EXPECT_FALSE(keeps(busy, share - 1, bound)) << busy << ' ' << bound;
+      }
+    }
 }
 
 TEST(Rewrite, ARequestedShareIsKept) {
@@ -234,12 +262,6 @@ TEST(Rewrite, RefusalsSayWhatToWriteInstead) {
       {"mode", [](JobRequest* r) { set(r, Option::kTrain, "qlora"); }, "write lora, lora:RANK"},
       {"rank", [](JobRequest* r) { set(r, Option::kTrain, "lora:65"); }, "write lora:64"},
       {"share value", [](JobRequest* r) { set(r, Option::kShare, "75"); }, "write 25, 50 or 100"},
-      {"share below slowdown",
-       [](JobRequest* r) {
-         set(r, Option::kShare, "50");
-         set(r, Option::kSlowdown, "1.2");
-       },
-       "which needs 84: write a larger share"},
       {"slowdown", [](JobRequest* r) { set(r, Option::kSlowdown, "fast"); }, "such as 1.5"},
       {"env", [](JobRequest* r) { set(r, Option::kEnv, "openai"); }, "write none"},
       {"too large",
@@ -281,8 +303,8 @@ TEST(Rewrite, LimitsOfAClosedPoolHold) {
   set(&request, Option::kShare, "100");
   EXPECT_THAT(refused(request, kBob), HasSubstr("write --plexrl-share=50"));
   request = batch("closed");
-  set(&request, Option::kSlowdown, "1.5");
-  EXPECT_THAT(refused(request, kBob), HasSubstr("needs a share of 67"));
+  set(&request, Option::kSlowdown, "1.2");
+  EXPECT_THAT(refused(request, kBob), HasSubstr("needs a share of 56"));
   request = batch("closed");
   set(&request, Option::kTrain, "lora");
   EXPECT_THAT(refused(request, kBob), HasSubstr("it allows: full"));
