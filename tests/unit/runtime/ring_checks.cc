@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring_checks.h"
+
+#include "api/explain.h"
+
+namespace plexrl::runtime {
+namespace {
+
+using Kind = core::WaitReason::Kind;
+
+bool says(const std::string& reason, const char* text) {
+  return reason.find(text) != std::string::npos;
+}
+
+}  // namespace
+
+void RingChecks::complain(const Op& op, const char* what) {
+  broken_.add("op %" PRIu64 " (%s, number %" PRIu64 " of model %" PRIu64 ", %s): %s; it says '%s'",
+              op.id.value, op_kind_name(op.kind), op.seq, op.model.value, op_state_name(op.state),
+              what, api::explain(node_.runtime(), op).c_str());
+}
+
+void RingChecks::after_event() {
+  if (!node_.ready()) return;
+  NodeRuntime& runtime = node_.runtime();
+  const auto holder = runtime.lease_service().holder();
+  node_.ledger().lease_held = holder.has_value();
+  int running = 0;
+  for (const auto& [id, op] : runtime.ops().all()) {
+    if (op.state == OpState::kRunning && ++running > 1) complain(op, "runs beside another");
+    check_op(op);
+  }
+}
+
+void RingChecks::check_op(const Op& op) {
+  NodeRuntime& runtime = node_.runtime();
+  const std::string reason = api::explain(runtime, op);
+  if (says(reason, "unknown") || says(reason, "it is queued") || reason.size() < 12)
+    complain(op, "nobody knows why it waits");
+  if (op.state == OpState::kHeld) return check_held(op, reason);
+  if (op.state == OpState::kGap) {
+    if (runtime.flows().at(op.model).stream.next_seq() >= op.seq) complain(op, "there is no gap");
+    return;
+  }
+  // The scheduler is told nothing any more while plexrld drains.
+  if (!op.fed() || runtime.dispatcher().draining()) return;
+  const Kind kind = runtime.dispatcher().why(op.id).kind;
+  if ((kind == Kind::kRunning) != (op.state == OpState::kRunning) || kind == Kind::kNone)
+    complain(op, "the scheduler sees it otherwise");
+}
+
+// Something must be there that it waits for, and the reason must be that.
+void RingChecks::check_held(const Op& op, const std::string& reason) {
+  NodeRuntime& runtime = node_.runtime();
+  if (runtime.flows().at(op.model).recovering()) return;
+  bool earlier = false;
+  bool readers = false;
+  for (const Op* const other : runtime.ops().of_model(op.model)) {
+    earlier = earlier || (other->training() && other->seq < op.seq);
+    readers = readers || (!other->training() && other->reader);
+  }
+  if (says(reason, "earlier training ops") && op.training() && earlier) return;
+  if (says(reason, "sampling ops") && op.publish() && readers && !earlier) return;
+  // An engine that is up has something to say about it, too, until it has taken up its state.
+  if (says(reason, "engine") && !earlier && !readers) return;
+  complain(op, "it does not wait for that");
+}
+
+bool RingChecks::quiet() {
+  NodeRuntime& runtime = node_.runtime();
+  return runtime.tenants().all().empty() && runtime.models().all().empty() &&
+         runtime.ops().all().empty() && node_.writes().idle();
+}
+
+}  // namespace plexrl::runtime
