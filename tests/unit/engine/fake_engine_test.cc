@@ -294,7 +294,7 @@ TEST_F(FakeEngineTest, OneOpAtATime) {
 
 TEST_F(FakeEngineTest, KvComesBackWithAParkedModel) {
   ASSERT_TRUE(resume().has_value());
-  engine_->options().op_time = Duration{40 * kMillisecond.ns};
+  engine_->options().op_time = kSecond;
   const auto kv = [](std::vector<std::uint32_t> host) {
     auto place = std::make_unique<wire::SegmentPlaceT>();
     place->kind = SegmentKind::Kv;
