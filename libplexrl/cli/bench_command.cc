@@ -2,6 +2,7 @@
 #include "cli/bench_command.h"
 
 #include "cli/bench/bench_op.h"
+#include "cli/bench/bench_sched.h"
 #include "cli/bench/bench_swap.h"
 #include "cli/bench/cleanup.h"
 #include "cli/output.h"
@@ -59,6 +60,40 @@ Status run_swap(const BenchSwapOptions& options) {
   return {};
 }
 
+Status run_sched(const BenchSchedOptions& options) {
+  print_progress("deciding; this takes some seconds");
+  PLEXRL_ASSIGN(const nlohmann::json rows, bench_sched(options));
+  if (options.json) {
+    print_json(rows);
+    return {};
+  }
+  Table steps({"policy", "tenants", "ops", "step p50 us", "p99 us", "max us"});
+  Table placements({"placement", "jobs", "devices", "placed", "ms"});
+  for (const auto& row : rows) {
+    if (row.contains("placement"))
+      placements.add({row["placement"].get<std::string>(), number(row, "jobs", 0),
+                      number(row, "devices", 0), number(row, "placed", 0),
+                      number(row, "placement_ms", 1)});
+    else
+      steps.add({row["policy"].get<std::string>(), number(row, "tenants", 0), number(row, "ops", 0),
+                 number(row, "step_us_p50", 1), number(row, "step_us_p99", 1),
+                 number(row, "step_us_max", 0)});
+  }
+  print_text(steps.to_text() + "\n" + placements.to_text());
+  return {};
+}
+
+void add_sched(CLI::App& bench, Run& chosen) {
+  CLI::App* sched = bench.add_subcommand("sched", "a decision of the scheduler, and placing jobs");
+  auto options = std::make_shared<BenchSchedOptions>();
+  sched->add_option("--tenants", options->tenants, "on the device group")->capture_default_str();
+  sched->add_option("--ops", options->ops, "queued at any time")->capture_default_str();
+  sched->add_option("--steps", options->steps, "to measure")->capture_default_str();
+  sched->add_option("--jobs", options->jobs, "to place at once")->capture_default_str();
+  add_json_option(*sched, options->json);
+  on_chosen(*sched, chosen, options, run_sched);
+}
+
 void add_swap(CLI::App& bench, Run& chosen) {
   CLI::App* swap = bench.add_subcommand("swap", "moves of state between the tiers");
   auto options = std::make_shared<BenchSwapOptions>();
@@ -87,6 +122,7 @@ void add_bench(CLI::App& app, Run& chosen) {
   add_json_option(*op, options->json);
   on_chosen(*op, chosen, options, run_op);
   add_swap(*bench, chosen);
+  add_sched(*bench, chosen);
 }
 
 }  // namespace plexrl::cli

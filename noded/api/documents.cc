@@ -102,6 +102,16 @@ std::uint64_t ops_done(const TenantTotals& totals) {
   return count;
 }
 
+// What the scheduler decides by; null while the job has no model and no lease.
+json learnt_json(NodeRuntime& node, TenantId tenant) {
+  const auto view = node.dispatcher().learnt(tenant);
+  if (!view) return nullptr;
+  return {{"busy", view->busy_permille / 1000.0},
+          {"slowdown", view->slowdown_permille / 1000.0},
+          {"slowdown_bound", view->bound_permille / 1000.0},
+          {"bound_violations", view->violations}};
+}
+
 json job_json(NodeRuntime& node, const Server& server, const Tenant& tenant) {
   const TenantTotals none;
   const TenantTotals* const found = node.accounting().find(tenant.id);
@@ -130,6 +140,7 @@ json job_json(NodeRuntime& node, const Server& server, const Tenant& tenant) {
           {"switch_hidden_s", seconds(totals.switch_hidden_ns)},
           {"wait_others_s", seconds(totals.wait_others_ns)},
           {"slowdown_estimate", totals.slowdown()},
+          {"learnt", learnt_json(node, tenant.id)},
           {"models", models}};
 }
 

@@ -23,13 +23,38 @@ std::string job_name(NodeRuntime& node, TenantId tenant) {
   return row == nullptr ? "another job" : "job " + std::to_string(row->job_id);
 }
 
-std::string running_of(NodeRuntime& node, TenantId tenant) {
-  for (const auto& [id, op] : node.ops().all()) {
-    if (op.tenant != tenant || op.state != OpState::kRunning) continue;
-    return std::string(": ") + op_kind_name(op.kind) + ", running for " +
-           seconds(node.clock().now().ns - op.running_since.ns);
+// In the words of plexrl(7): what a person who waits wants to know of another job's op.
+const char* activity(core::OpKind kind) {
+  switch (kind) {
+    case core::OpKind::kGenerate:
+      return "generating";
+    case core::OpKind::kLogprobs:
+      return "computing log-probabilities";
+    case core::OpKind::kForwardBackward:
+    case core::OpKind::kOptimStep:
+      return "training";
+    case core::OpKind::kSave:
+      return "saving";
+    case core::OpKind::kLoad:
+      return "loading";
+    case core::OpKind::kLease:
+      return "holding a lease";
+    case core::OpKind::kNone:
+      break;
   }
   return "";
+}
+
+// How long it is expected to take yet; nothing where that is not known.
+std::string about(NodeRuntime& node, TimePoint until) {
+  if (until.ns == 0) return "";
+  const std::int64_t left = until.ns - node.clock().now().ns;
+  return left > 0 ? ", about " + seconds(left) : ", which takes longer than expected";
+}
+
+std::string doing(NodeRuntime& node, const core::WaitReason& reason) {
+  if (reason.doing == core::OpKind::kNone) return "";
+  return std::string(": ") + activity(reason.doing) + about(node, reason.until);
 }
 
 std::string engine_text(NodeRuntime& node, const Op& op) {
@@ -46,15 +71,15 @@ std::string scheduled(NodeRuntime& node, const Op& op) {
   const core::WaitReason reason = node.dispatcher().why(op.id);
   switch (reason.kind) {
     case Kind::kOtherTenant:
-      return "waiting for " + job_name(node, reason.holder) + running_of(node, reason.holder);
+      return "waiting for " + job_name(node, reason.holder) + doing(node, reason);
     case Kind::kSwitch:
       return op.kind == core::OpKind::kLease
                  ? "waiting for models that do not fit beside it to be parked"
-                 : "waiting for its model to be made resident";
+                 : "waiting for its model to be made resident" + about(node, reason.until);
     case Kind::kEngineDown:
       return "waiting: " + engine_text(node, op);
     case Kind::kOwnOps:
-      return "waiting for earlier ops of its own job";
+      return "waiting for earlier ops of its own job" + doing(node, reason);
     case Kind::kMemory:
       return "waiting for device memory";
     case Kind::kRunning:

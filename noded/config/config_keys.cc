@@ -57,7 +57,7 @@ const Key<PoolEntry> kPool[] = {
      "with --plexrl-train=none may open them."},
     {"max_lora_rank", &PoolEntry::max_lora_rank, Form::kNumber, false, 1, 256, nullptr,
      "Largest rank of a LoRA adapter."},
-    {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "round-robin fifo",
+    {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "round-robin fifo hrrs least-slowdown",
      "Order in which jobs get the device group."},
     {"quantum_ms", &PoolEntry::quantum_ms, Form::kNumber, false, 1, 3600000, nullptr,
      "Longest time that a job keeps the device group while others wait, in milliseconds."},

@@ -91,9 +91,11 @@ void Dispatcher::feed(Op& op) {
   post(core::OpArrived{op.id, op.model, op.kind, op.kv_bytes, op.work_tokens, op.slice, op.limit});
 }
 
-void Dispatcher::lease_added(Op& op, std::uint64_t device_bytes, std::uint32_t share_percent,
+void Dispatcher::lease_added(Op& op, std::uint64_t device_bytes, const slurm::Grant& grant,
                              bool held) {
-  post(core::ModelAdded{op.model, op.tenant, kLeaseEngine, ModelId{}, device_bytes, share_percent});
+  post(core::TenantBound{op.tenant, grant.slowdown_permille});
+  post(core::ModelAdded{op.model, op.tenant, kLeaseEngine, ModelId{}, device_bytes,
+                        grant.share_percent});
   if (held) post(core::ModelResumed{op.model});
   post(core::EngineUp{kLeaseEngine});
   feed(op);
@@ -248,10 +250,11 @@ void Dispatcher::base_added(const EngineRow& engine) {
                         parts_.state.device_bytes(engine.base_model), 100});
 }
 
-void Dispatcher::model_added(const Model& model, std::uint32_t share_percent) {
+void Dispatcher::model_added(const Model& model, const slurm::Grant& grant) {
   const EngineRow* const engine = parts_.models.engine(model.engine);
+  post(core::TenantBound{model.tenant, grant.slowdown_permille});
   post(core::ModelAdded{model.id, model.tenant, model.engine, engine->base_model,
-                        parts_.state.device_bytes(model.id), share_percent});
+                        parts_.state.device_bytes(model.id), grant.share_percent});
 }
 
 void Dispatcher::remove_model(ModelId model) {

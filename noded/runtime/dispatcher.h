@@ -9,12 +9,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "core/scheduler.h"
 #include "runtime/accounting.h"
 #include "runtime/mover.h"
 #include "runtime/op_table.h"
+#include "slurm/grant.h"
 
 namespace plexrl::runtime {
 
@@ -76,7 +78,7 @@ class Dispatcher final : public MoveListener {
   void set_leases(LeaseListener& leases) { leases_ = &leases; }  // before the first of them
   // Lease ops have a model number of lease_model(), which no model has. `held`: its holder has the
   // device already, over a restart of plexrld; tell before the engines are up.
-  void lease_added(Op& op, std::uint64_t device_bytes, std::uint32_t share_percent, bool held);
+  void lease_added(Op& op, std::uint64_t device_bytes, const slurm::Grant& grant, bool held);
   void lease_yielded(Op& op);  // a running one is queued again
   void lease_ended(Op& op);    // in any state; the caller removes the op
 
@@ -90,7 +92,7 @@ class Dispatcher final : public MoveListener {
   void mark_partial_gradients(ModelId model);
 
   void base_added(const EngineRow& engine);
-  void model_added(const Model& model, std::uint32_t share_percent);
+  void model_added(const Model& model, const slurm::Grant& grant);
   // model_gone follows, at once when nothing of it is on the device.
   void remove_model(ModelId model);
   void engine_up(EngineId engine);
@@ -101,6 +103,10 @@ class Dispatcher final : public MoveListener {
 
   [[nodiscard]] Mover& mover() { return mover_; }
   [[nodiscard]] core::WaitReason why(OpId op) const { return parts_.scheduler.why(op); }
+  // What the scheduler has learnt of the tenant; none while it has no model and no lease.
+  [[nodiscard]] std::optional<core::TenantView> learnt(TenantId tenant) const {
+    return parts_.scheduler.tenant(tenant, parts_.clock.now());
+  }
   [[nodiscard]] Status admissible(std::uint64_t bytes, ModelId base) const {
     return parts_.scheduler.admissible(bytes, base);
   }

@@ -77,7 +77,7 @@ Status LeaseService::restore_one(OpId id, std::string_view row) {
   const Lease& kept = leases_.emplace(id, std::move(lease)).first->second;
   const auto* const tenant = parts_.tenants.find(kept.tenant);
   PLEXRL_LOG(kInfo, "job %u still holds lease %llu", kept.job_id, number(id));
-  parts_.dispatcher.lease_added(added, kept.device_bytes, tenant->grant.share_percent, true);
+  parts_.dispatcher.lease_added(added, kept.device_bytes, tenant->grant, true);
   // Nobody is to come back for it.
   if (!tenant->open()) ask(leases_.at(id), "its job has ended");
   return {};
@@ -123,8 +123,7 @@ void LeaseService::acquire(LeaseRequest request) {
   added.granted = std::move(request.handler);
   const auto* const tenant = parts_.tenants.find(added.tenant);
   // May grant it at once.
-  parts_.dispatcher.lease_added(*parts_.ops.find(added.op), bytes, tenant->grant.share_percent,
-                                false);
+  parts_.dispatcher.lease_added(*parts_.ops.find(added.op), bytes, tenant->grant, false);
 }
 
 LeaseService::Lease& LeaseService::add(Lease lease, const wire::LeaseAcquireT& acquire,

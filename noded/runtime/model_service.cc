@@ -175,7 +175,7 @@ Result<ModelId> ModelService::admit(EngineId engine, const Wanted& wanted, Model
     return status;
   }
   parts_.flows.emplace(id, ModelFlow(core::OpStream()));
-  parts_.dispatcher.model_added(added, parts_.tenants.find(wanted.tenant)->grant.share_percent);
+  parts_.dispatcher.model_added(added, parts_.tenants.find(wanted.tenant)->grant);
   return id;
 }
 
@@ -310,7 +310,7 @@ Status ModelService::restore() {
     }
     PLEXRL_TRY(added.within("model " + std::to_string(id.value)));
     PLEXRL_TRY(parts_.recovery.restore(model));
-    parts_.dispatcher.model_added(model, parts_.tenants.find(model.tenant)->grant.share_percent);
+    parts_.dispatcher.model_added(model, parts_.tenants.find(model.tenant)->grant);
   }
   return {};
 }
