@@ -73,6 +73,13 @@ std::optional<Pools> EngineSupervisor::take_held_pools(const std::string& identi
   return std::nullopt;
 }
 
+void EngineSupervisor::end_silent() {
+  std::vector<EngineId> silent;
+  for (const auto& [id, slot] : slots_)
+    if (!slot.answered) silent.push_back(id);
+  for (const EngineId id : silent) kill(id, "it did not say in time what it holds");
+}
+
 void EngineSupervisor::settle(const Pools& pools) {
   pools_ = &pools;
   for (auto& [id, slot] : slots_)

@@ -61,6 +61,9 @@ class EngineSupervisor final : public engine::EngineListener {
   [[nodiscard]] std::size_t pending() const;
   // The pools of that identity, when an engine gave them back.
   [[nodiscard]] std::optional<Pools> take_held_pools(const std::string& identity);
+  // Before settle(): ends the engines that have not answered. What they hold is not known, so
+  // nobody would keep others out of their chunks.
+  void end_silent();
   // From now on engines get these pools. One that holds other pools is ended: what it would commit
   // there is nowhere when it dies.
   void settle(const Pools& pools);

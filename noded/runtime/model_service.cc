@@ -282,13 +282,15 @@ void ModelService::gone(ModelId id) {
   release_engine(engine);
 }
 
-// What a full disk kept from being erased when a job or a model went.
+// What a full disk kept from being erased when a job or a model went. An engine's row goes behind
+// those of its models, so a model without one was removed, or its creation failed.
 void ModelService::remove_left_over() {
   std::vector<ModelId> left;
   for (const auto& [id, model] : parts_.models.all())
-    if (parts_.tenants.find(model.tenant) == nullptr) left.push_back(id);
+    if (parts_.tenants.find(model.tenant) == nullptr || !parts_.models.engine(model.engine))
+      left.push_back(id);
   for (const ModelId id : left) {
-    PLEXRL_LOG(kWarning, "model %llu: of a job that is gone: removed",
+    PLEXRL_LOG(kWarning, "model %llu: of a job or an engine that is gone: removed",
                static_cast<unsigned long long>(id.value));
     gone(id);
   }

@@ -239,6 +239,7 @@ void NodeRuntime::start_engines(bool survivors) {
 }
 
 void NodeRuntime::settle() {
+  engines_.end_silent();
   const Status status = try_settle();
   if (status.ok()) {
     start_engines(false);

@@ -264,5 +264,18 @@ TEST_F(NodeSlowFullDisk, AParkThatTheDiskRefusesIsMadeGood) {
   EXPECT_EQ(weights_of(a, ma, 11), weights);
 }
 
+// A disk that fails between two erasures, or takes a row and does not say so.
+TEST_F(NodeDurable, AModelWithoutAnEngineIsRemovedAtTheStart) {
+  start();
+  const TenantId job = open_job(1, 1000, "full");
+  const std::uint64_t id = model(job, "policy", wire::TrainMode::Full);
+  const std::uint64_t engine = node_->models().find(ModelId{id})->engine.value;
+  lose_engines();
+  ASSERT_TRUE(store_->erase("engines", engine, 0).ok());
+  start();
+  EXPECT_TRUE(node_->models().all().empty());
+  EXPECT_NE(model(job, "policy", wire::TrainMode::Full), id);
+}
+
 }  // namespace
 }  // namespace plexrl::runtime
