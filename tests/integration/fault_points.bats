@@ -101,7 +101,8 @@ both_survive() {
   close_job "$first"
   close_job "$second"
 }
-job=10 steps=60
+# So many that both jobs still train, and take turns, when the last death is due.
+job=10 steps=200
 
 @test "the engine dies at a suspend" {
   reference

@@ -97,6 +97,7 @@ TEST_F(NodePrefetch, ThatFailsGivesEverythingBackAndIsTriedAgain) {
 }
 
 TEST_F(NodePrefetch, InThePlaceOfACommittedModelWaitsForNoDisk) {
+  config_.pools[0].quantum_ms = 5000;  // the turn ends with the optimizer step, however slow it is
   begin({}, 120 << 10);
   hold_disk();
   const auto step = submit(a_, ma_, 3, train(4));
