@@ -6,11 +6,13 @@
 
 #include <cstring>
 #include <exception>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "client/device_regions.h"
 #include "client/lease.h"
 #include "client/session.h"
 #include "plexrl/plexrl.h"
@@ -42,8 +44,10 @@ struct plexrl_region {
 };
 
 struct plexrl_lease {
+  std::mutex regions_mutex;  // guards devices and regions
+  // Before the lease: its regions need their device until they are gone.
+  std::map<int, std::unique_ptr<plexrl::client::DeviceRegions>> devices;
   std::unique_ptr<plexrl::client::Lease> lease;
-  std::mutex regions_mutex;
   std::vector<std::unique_ptr<plexrl_region>> regions;
 };
 

@@ -66,15 +66,32 @@ Status explain(plexrl_lease* lease, char* text, std::size_t capacity) {
   return {};
 }
 
-Status create_region(plexrl_lease* lease, std::uint64_t bytes, plexrl_region** out) {
-  PLEXRL_TRY(not_null(lease, "lease"));
+Status create_region(plexrl_lease* lease, std::uint64_t bytes, const RegionMemoryFactory& memory,
+                     plexrl_region** out) {
   PLEXRL_TRY(not_null(out, "out"));
   auto handle = std::make_unique<plexrl_region>();
   handle->lease = lease;
-  PLEXRL_ASSIGN(handle->region, lease->lease->create_region(bytes));
+  PLEXRL_ASSIGN(handle->region, lease->lease->create_region(bytes, memory));
   const std::lock_guard lock(lease->regions_mutex);
   *out = lease->regions.emplace_back(std::move(handle)).get();
   return {};
+}
+
+Result<DeviceRegions*> device_of(plexrl_lease* lease, int device) {
+  const std::lock_guard lock(lease->regions_mutex);
+  auto& regions = lease->devices[device];
+  if (regions == nullptr) {
+    PLEXRL_ASSIGN(regions, DeviceRegions::open_cuda(cuda_library(), device));
+  }
+  return regions.get();
+}
+
+Status create_cuda_region(plexrl_lease* lease, std::uint64_t bytes, int device,
+                          plexrl_region** out) {
+  PLEXRL_TRY(not_null(lease, "lease"));
+  PLEXRL_ASSIGN(DeviceRegions* const regions, device_of(lease, device));
+  return create_region(
+      lease, bytes, [&](std::uint64_t size) { return regions->make(size); }, out);
 }
 
 Status destroy_region(plexrl_region* region) {
@@ -137,7 +154,16 @@ void plexrl_lease_release(plexrl_lease* lease) noexcept {
 
 plexrl_status plexrl_region_create(plexrl_lease* lease, uint64_t bytes, plexrl_region** out,
                                    plexrl_error* err) noexcept {
-  return guarded(err, [&] { return plexrl::client::create_region(lease, bytes, out); });
+  return guarded(err, [&]() -> plexrl::Status {
+    PLEXRL_TRY(not_null(lease, "lease"));
+    return plexrl::client::create_region(lease, bytes, plexrl::client::make_mapped_memory, out);
+  });
+}
+
+plexrl_status plexrl_region_create_cuda(plexrl_lease* lease, uint64_t bytes, int device,
+                                        plexrl_region** out, plexrl_error* err) noexcept {
+  return guarded(err,
+                 [&] { return plexrl::client::create_cuda_region(lease, bytes, device, out); });
 }
 
 void* plexrl_region_address(plexrl_region* region) noexcept {

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <string>
 
+#include "client/device_regions.h"
 #include "client/lease.h"
-#include "torch_alloc/device_regions.h"
 
 namespace plexrl::torch_alloc {
 namespace {
@@ -26,22 +26,20 @@ class TorchLease {
   Status yield();
 
  private:
-  Result<DeviceRegions*> regions_of(int device);
+  Result<client::DeviceRegions*> regions_of(int device);
   Status acquire();
 
   std::mutex mutex_;
   // Before the lease: regions are destroyed with it and need their device.
-  std::map<int, std::unique_ptr<DeviceRegions>> devices_;
+  std::map<int, std::unique_ptr<client::DeviceRegions>> devices_;
   std::unique_ptr<client::Lease> lease_;
   std::map<void*, client::Region*> allocations_;
 };
 
-Result<DeviceRegions*> TorchLease::regions_of(int device) {
+Result<client::DeviceRegions*> TorchLease::regions_of(int device) {
   auto& regions = devices_[device];
   if (regions != nullptr) return regions.get();
-  const char* const other = std::getenv("PLEXRL_CUDA_LIBRARY");
-  PLEXRL_ASSIGN(regions,
-                DeviceRegions::open_cuda(other == nullptr ? "libcuda.so.1" : other, device));
+  PLEXRL_ASSIGN(regions, client::DeviceRegions::open_cuda(client::cuda_library(), device));
   return regions.get();
 }
 
@@ -65,7 +63,7 @@ Result<void*> TorchLease::allocate(ssize_t size, int device) {
   const std::lock_guard lock(mutex_);
   if (size <= 0) return static_cast<void*>(nullptr);
   // The device first: without one there is nothing to take a lease for.
-  PLEXRL_ASSIGN(DeviceRegions* const regions, regions_of(device));
+  PLEXRL_ASSIGN(client::DeviceRegions* const regions, regions_of(device));
   PLEXRL_TRY(acquire());
   PLEXRL_ASSIGN(client::Region* const region,
                 lease_->create_region(static_cast<std::uint64_t>(size),

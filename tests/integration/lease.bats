@@ -84,6 +84,24 @@ pid_of_holder() { pgrep -f "^python3 $node/lib/lease_holder.py $node/lib $1"; }
   grep 'NO_CAPACITY\|host memory' "$node/72.out"
 }
 
+@test "regions on a CUDA device alternate with host regions and keep their data" {
+  cp -L "$build/tests/fakes/.libs/libcuda_stub.so" "$node/lib/"
+  chmod a+r "$node/lib/libcuda_stub.so"
+  export PLEXRL_CUDA_LIBRARY=$node/lib/libcuda_stub.so
+  holder_in 71 alternate-cuda 1 3 8 &
+  local one=$!
+  holder_in 72 alternate 2 3 8 &
+  local two=$!
+  wait "$one" || cat "$node/71.out" "$node/log"
+  wait "$two" || cat "$node/72.out" "$node/log"
+  tail -n 1 "$node/71.out" | grep -x 'done'
+  tail -n 1 "$node/72.out" | grep -x 'done'
+  holder_in 73 fault-cuda || { cat "$node/73.out"; return 1; }
+  export PLEXRL_CUDA_LIBRARY=$node/lib/none.so
+  if holder_in 74 alternate-cuda 1 1 1; then return 1; fi
+  grep 'no CUDA driver' "$node/74.out"
+}
+
 @test "one that refuses to yield is stopped through plexrl-reap; the next and other tenants go on" {
   start_reaper
   local pairs

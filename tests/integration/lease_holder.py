@@ -4,9 +4,11 @@
 
   alternate SEED ROUNDS MIB  ROUNDS turns on the device; in each a region of MIB is checked against what
                              the last turn left, computed anew, and given up when asked
+  alternate-cuda SEED ROUNDS MIB  the same with a region on CUDA device 0, whose memory the stub of a
+                             driver lets the host touch
   refuse                     holds, is cooperative by its word, and never yields
   once                       holds once, says so, and releases
-  fault                      a region is touched after the yield: must be a SIGSEGV
+  fault, fault-cuda          a region is touched after the yield: must be a SIGSEGV
   too-large BYTES            a region beyond the grant must be refused
 """
 import array
@@ -59,7 +61,10 @@ def asked():
 
 def region_of(size):
     region = c.c_void_p()
-    call(lib.plexrl_region_create, lease, c.c_uint64(size), c.byref(region))
+    if mode.endswith("-cuda"):
+        call(lib.plexrl_region_create_cuda, lease, c.c_uint64(size), 0, c.byref(region))
+    else:
+        call(lib.plexrl_region_create, lease, c.c_uint64(size), c.byref(region))
     return region, lib.plexrl_region_address(region)
 
 
@@ -112,12 +117,12 @@ def fault():
         raise RuntimeError("the contents have changed")
 
 
-if mode == "alternate":
+if mode in ("alternate", "alternate-cuda"):
     alternate(*map(int, arguments))
 elif mode == "refuse":
     while True:
         time.sleep(1)
-elif mode == "fault":
+elif mode in ("fault", "fault-cuda"):
     fault()
 elif mode == "too-large":
     try:

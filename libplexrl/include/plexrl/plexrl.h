@@ -381,6 +381,14 @@ PLEXRL_API void plexrl_lease_release(plexrl_lease* lease) PLEXRL_NOEXCEPT;
 PLEXRL_API plexrl_status plexrl_region_create(plexrl_lease* lease, uint64_t bytes,
                                               plexrl_region** out,
                                               plexrl_error* err) PLEXRL_NOEXCEPT;
+/* The same in the memory of a GPU. plexrl_region_address is a device address then, whole chunks of
+ * 2 MiB or more are taken, and what computes on it must have ended before a yield or a destroy.
+ * `device`: as the CUDA driver counts them in this process. UNSUPPORTED: no usable driver;
+ * NOT_FOUND: no such device; NO_CAPACITY: also when the device has no room. $PLEXRL_CUDA_LIBRARY:
+ * another driver library than libcuda.so.1. */
+PLEXRL_API plexrl_status plexrl_region_create_cuda(plexrl_lease* lease, uint64_t bytes, int device,
+                                                   plexrl_region** out,
+                                                   plexrl_error* err) PLEXRL_NOEXCEPT;
 /* The address does not change while the region lives. */
 PLEXRL_API void* plexrl_region_address(plexrl_region* region) PLEXRL_NOEXCEPT;
 PLEXRL_API uint64_t plexrl_region_bytes(plexrl_region* region) PLEXRL_NOEXCEPT;

@@ -473,6 +473,14 @@ class Lease {
         [&](plexrl_error* e) { return plexrl_region_create(lease_.get(), bytes, &region, e); });
     return Region(region);
   }
+  // In the memory of a GPU; its address is the device's.
+  [[nodiscard]] Region create_cuda_region(std::uint64_t bytes, int device = 0) {
+    plexrl_region* region = nullptr;
+    detail::check([&](plexrl_error* e) {
+      return plexrl_region_create_cuda(lease_.get(), bytes, device, &region, e);
+    });
+    return Region(region);
+  }
   [[nodiscard]] plexrl_lease* handle() const noexcept { return lease_.get(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions in the memory of a device, over the stub of a CUDA driver.
-#include "torch_alloc/device_regions.h"
+#include "client/device_regions.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -11,9 +11,8 @@
 #include <numeric>
 
 #include "fakes/cuda_stub.h"
-#include "torch_alloc/torch_alloc.h"
 
-namespace plexrl::torch_alloc {
+namespace plexrl::client {
 namespace {
 
 constexpr std::uint64_t kMib = 1U << 20;
@@ -41,12 +40,12 @@ class DeviceRegionsTest : public ::testing::Test {
       data[i] = static_cast<std::byte>((i * 131 + i / 4096 + seed * 7919) & 0xff);
     return data;
   }
-  void write(client::RegionMemory& region, const std::vector<std::byte>& data) {
+  void write(RegionMemory& region, const std::vector<std::byte>& data) {
     ASSERT_TRUE(regions_->backend_of(data.size())
                     .copy_in(static_cast<std::byte*>(region.address()), data.data(), data.size())
                     .ok());
   }
-  std::vector<std::byte> read(const client::RegionMemory& region, std::uint64_t bytes) {
+  std::vector<std::byte> read(const RegionMemory& region, std::uint64_t bytes) {
     std::vector<std::byte> data(bytes);
     EXPECT_TRUE(regions_->backend_of(bytes)
                     .copy_out(data.data(), static_cast<std::byte*>(region.address()), bytes)
@@ -163,15 +162,5 @@ TEST_F(DeviceRegionsTest, MoreThanTheDeviceIsNoCapacity) {
   EXPECT_TRUE(two->resume(file.get()).ok());
 }
 
-TEST(TorchAlloc, WithoutCudaItGivesNothingAndSaysWhy) {
-  ::setenv("PLEXRL_CUDA_LIBRARY", "/nowhere/libcuda.so.1", 1);
-  EXPECT_EQ(plexrl_torch_alloc(4096, 0, nullptr), nullptr);
-  EXPECT_NE(std::string(plexrl_torch_error()).find("no CUDA driver"), std::string::npos)
-      << plexrl_torch_error();
-  plexrl_torch_free(nullptr, 0, 0, nullptr);
-  EXPECT_EQ(plexrl_torch_should_yield(), 0);
-  EXPECT_EQ(plexrl_torch_yield(), 0);
-}
-
 }  // namespace
-}  // namespace plexrl::torch_alloc
+}  // namespace plexrl::client

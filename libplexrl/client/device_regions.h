@@ -14,7 +14,10 @@
 #include "client/region.h"
 #include "device/device_backend.h"
 
-namespace plexrl::torch_alloc {
+namespace plexrl::client {
+
+// $PLEXRL_CUDA_LIBRARY, or the driver's usual name.
+[[nodiscard]] std::string cuda_library();
 
 class DeviceRegions {
  public:
@@ -26,7 +29,7 @@ class DeviceRegions {
                                                                         int device);
 
   // NO_CAPACITY: the address space or the device does not suffice.
-  [[nodiscard]] Result<std::unique_ptr<client::RegionMemory>> make(std::uint64_t bytes);
+  [[nodiscard]] Result<std::unique_ptr<RegionMemory>> make(std::uint64_t bytes);
   // The one that a region of `bytes` is in: at most an eighth of it is rounding, from 16 MiB on.
   [[nodiscard]] device::DeviceBackend& backend_of(std::uint64_t bytes) {
     return *size_of(bytes).backend;
@@ -45,4 +48,4 @@ class DeviceRegions {
   std::vector<ChunkSize> sizes_;
 };
 
-}  // namespace plexrl::torch_alloc
+}  // namespace plexrl::client

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_alloc/device_regions.h"
+#include "client/device_regions.h"
 
 #include <sys/mman.h>
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "device/cuda_backend.h"
 
-namespace plexrl::torch_alloc {
+namespace plexrl::client {
 namespace {
 
 // The first is the usual granularity of device memory: regions of a few MiB must not take a large
@@ -56,7 +57,7 @@ class HostView {
 
 }  // namespace
 
-class DeviceRegionMemory final : public client::RegionMemory {
+class DeviceRegionMemory final : public RegionMemory {
  public:
   DeviceRegionMemory(DeviceRegions::ChunkSize& size, std::unique_ptr<device::Reservation> place,
                      std::uint64_t bytes)
@@ -116,6 +117,11 @@ Status DeviceRegionMemory::suspend(int fd) {
   return let_go();
 }
 
+std::string cuda_library() {
+  const char* const other = std::getenv("PLEXRL_CUDA_LIBRARY");
+  return other == nullptr ? "libcuda.so.1" : other;
+}
+
 DeviceRegions::DeviceRegions(std::vector<std::unique_ptr<device::DeviceBackend>> backends) {
   for (auto& backend : backends) {
     ChunkSize& size = sizes_.emplace_back();
@@ -168,11 +174,11 @@ void DeviceRegions::ChunkSize::give_back(const std::vector<device::ChunkIndex>& 
   free.insert(chunks.begin(), chunks.end());
 }
 
-Result<std::unique_ptr<client::RegionMemory>> DeviceRegions::make(std::uint64_t bytes) {
+Result<std::unique_ptr<RegionMemory>> DeviceRegions::make(std::uint64_t bytes) {
   ChunkSize& size = size_of(bytes);
   PLEXRL_ASSIGN(auto place, size.backend->reserve(bytes));
-  return std::unique_ptr<client::RegionMemory>(
+  return std::unique_ptr<RegionMemory>(
       std::make_unique<DeviceRegionMemory>(size, std::move(place), bytes));
 }
 
-}  // namespace plexrl::torch_alloc
+}  // namespace plexrl::client
