@@ -25,6 +25,25 @@ AC_DEFUN([PLEXRL_WITH_SLURM], [
   AM_CONDITIONAL([HAVE_SLURM], [test $have_slurm = yes])
 ])
 
+# --with-lua: the module for a site's job_submit.lua. Default: on when the plugins are built and
+# Lua 5.1, which Slurm's own packages use, is found.
+AC_DEFUN([PLEXRL_WITH_LUA], [
+  AC_ARG_WITH([lua], [AS_HELP_STRING([--with-lua], [build the Lua 5.1 module for job_submit.lua (default: when found)])], [], [with_lua=check])
+  have_lua=no
+  lua_summary="off"
+  AS_IF([test "$with_lua" != no && test $have_slurm = no], [
+    AS_IF([test "$with_lua" != check], [AC_MSG_ERROR([--with-lua: needs the Slurm plugins (install libslurm-dev)])])
+    lua_summary="off (needs the Slurm plugins)"])
+  AS_IF([test "$with_lua" != no && test $have_slurm = yes], [
+    PKG_CHECK_MODULES([LUA], [lua5.1], [have_lua=yes; lua_summary="Lua 5.1"],
+      [AS_IF([test "$with_lua" != check], [AC_MSG_ERROR([--with-lua: Lua 5.1 not found: install liblua5.1-0-dev])])
+       lua_summary="off (no Lua 5.1: install liblua5.1-0-dev)"])])
+  AC_ARG_WITH([lua-module-dir], [AS_HELP_STRING([--with-lua-module-dir=DIR], [where the Lua module is installed (default: LIBDIR/lua/5.1)])],
+    [luamoduledir="$withval"], [luamoduledir='${libdir}/lua/5.1'])
+  AC_SUBST([luamoduledir])
+  AM_CONDITIONAL([HAVE_LUA], [test $have_lua = yes])
+])
+
 # --with-libtorch=DIR, --disable-engine-torch
 AC_DEFUN([PLEXRL_WITH_TORCH], [
   AC_ARG_ENABLE([engine-torch], [AS_HELP_STRING([--disable-engine-torch], [do not build plexrl-engine])], [], [enable_engine_torch=yes])

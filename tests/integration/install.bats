@@ -18,7 +18,7 @@ teardown_file() { rm -rf "$dest" "$dest.log"; }
 directories() {
   local name
   for name in PACKAGE_TARNAME prefix exec_prefix bindir sbindir libexecdir libdir includedir datarootdir datadir mandir docdir \
-    slurmplugindir; do
+    slurmplugindir luamoduledir; do
     echo "$name=@$name@"
   done | (cd "$PLEXRL_BUILD" && ./config.status --silent --file=-)
   # shellcheck disable=SC2016
@@ -32,6 +32,7 @@ expected_files() {
   while read -r mode path; do
     case $path in
       *slurmplugindir*) [ -f "$PLEXRL_BUILD/spank_plexrl.la" ] || continue ;;
+      *luamoduledir*) [ -f "$PLEXRL_BUILD/plexrl.la" ] || continue ;;
       */plexrl-engine) [ -f "$PLEXRL_BUILD/plexrl-engine" ] || continue ;;
     esac
     eval "echo \"$mode $path\""

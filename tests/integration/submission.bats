@@ -196,3 +196,52 @@ restart_slurmctld() {
   mended() { held "${pool_options[@]}"; }
   poll 20 mended
 }
+
+# The script of job_submit_plexrl(8), as a site that has one would extend it.
+use_lua() {
+  require_build plexrl.so
+  install -m 755 "$(find "$PLEXRL_BUILD/.libs" -name plexrl.so -type f)" "$PLEXRL_LAB/lib/plexrl.so"
+  cat >"$PLEXRL_LAB/etc/job_submit.lua" <<LUA
+package.cpath = "$PLEXRL_LAB/lib/?.so;" .. package.cpath
+local plexrl = require "plexrl"
+function slurm_job_submit(job_desc, part_list, submit_uid)
+  local code, text = plexrl.job_submit(job_desc, submit_uid)
+  if code ~= slurm.SUCCESS then slurm.log_user("%s", text) end
+  if code == slurm.SUCCESS then job_desc.admin_comment = "partition " .. (job_desc.partition or "none") end
+  return code
+end
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+  local code = plexrl.job_modify(job_desc, job_rec, modify_uid)
+  return code
+end
+return slurm.SUCCESS
+LUA
+  sed -i 's/^JobSubmitPlugins=.*/JobSubmitPlugins=lua/' "$PLEXRL_LAB/etc/slurm.conf"
+  restart_slurmctld
+}
+
+@test "a site's job_submit.lua decides the same through the Lua module" {
+  use_lua
+  job=$(held "${pool_options[@]}" --gpus=1)
+  [ "$(job_field "$job" Partition)" = plexrl ]
+  contains "$(job_field "$job" TresPerNode)" "plexrl:25"
+  # What Lua sees afterwards is what the module wrote.
+  contains "$(root_ctl scontrol show job -o "$job")" "AdminComment=partition plexrl"
+  # Only a job with a grant is refused this one.
+  run as plx-alice scontrol update JobId="$job" Partition=plain
+  [ "$status" != 0 ]
+  contains "$output" "denied"
+  as plx-alice scontrol update JobId="$job" TimeLimit=7
+  as plx-alice scancel "$job"
+  ordinary=$(held)
+  [ "$(job_field "$ordinary" Partition)" = plain ]
+  as plx-alice scontrol update JobId="$ordinary" Gres=gpu:1
+  as plx-alice scancel "$ordinary"
+  refused "no such pool; pools open to you: rl" --plexrl-pool=nowhere --plexrl-model=tiny
+  refused "are set by the site" --gres=plexrl:1
+  refused "add --plexrl-pool=rl" -p plexrl
+  user=plx-carol refused "the pool is not open to you" "${pool_options[@]}"
+  run as plx-alice srun "${pool_options[@]}" --gpus=1 true
+  [ "$status" != 0 ]
+  contains "$output" "GPU options do not go with"
+}

@@ -4,63 +4,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <functional>
-
 #include "slurm/host_memory.h"
 #include "slurm/slowdown.h"
+#include "submission_cases.h"
 
 namespace plexrl::slurm {
 namespace {
 
 using ::testing::HasSubstr;
 
-config::ModelEntry model(const char* name, std::uint64_t parameters) {
-  config::ModelEntry entry;
-  entry.name = name;
-  entry.parameters = parameters;
-  entry.hidden_size = 128;
-  entry.layers = 3;
-  entry.intermediate_size = 384;
-  return entry;
-}
-
 config::SiteConfig site() {
-  config::SiteConfig config;
-  config.models = {model("tiny", 1000000), model("judge", 2000000), model("huge", 1ULL << 40)};
-  config::PoolEntry rl;
-  rl.name = "rl";
-  rl.partition = "plexrl";
-  rl.models = {"tiny", "judge", "huge"};
-  rl.host_memory_mib = 4096;
-  config::PoolEntry closed = rl;
-  closed.name = "closed";
-  closed.partition = "closed_part";
-  closed.models = {"tiny"};
-  closed.users = {"bob"};
-  closed.groups = {"rlvr"};
-  closed.train_modes = {"full"};
-  closed.max_share = 50;
-  closed.default_share = 25;
-  closed.max_lora_rank = 8;
-  config.pools = {rl, closed};
-  return config;
+  auto site = config::parse_site_config(kCasesSite, "cases");
+  EXPECT_TRUE(site) << site.error().text();
+  return site ? *site : config::SiteConfig{};
 }
 
 const Submitter kAlice{1001, "alice", {"users"}};
 const Submitter kBob{1002, "bob", {"users"}};
 const Submitter kCarol{1003, "carol", {"users", "rlvr"}};
-
-void set(JobRequest* request, Option option, const char* value) {
-  request->options[static_cast<std::size_t>(option)] = value;
-}
-
-JobRequest batch(const char* pool = "rl", const char* models = "tiny") {
-  JobRequest request;
-  request.has_script = true;
-  if (pool != nullptr) set(&request, Option::kPool, pool);
-  if (models != nullptr) set(&request, Option::kModel, models);
-  return request;
-}
 
 Rewrite accepted(const JobRequest& request, const Submitter& who = kAlice) {
   const auto result = rewrite(request, site(), who);
@@ -176,22 +137,6 @@ TEST(Rewrite, ARequestedShareIsKept) {
   EXPECT_EQ(accepted(request).grant->share_percent, 25U);
 }
 
-TEST(Rewrite, BatchJobsLoseTheirGpuRequest) {
-  JobRequest request = batch();
-  request.tres_per_node = "gres:gpu:a100:2,gres:nvme:1";
-  request.tres_per_job = "gres:gpu:2";
-  request.tres_per_socket = "gres:shard:2";
-  request.tres_per_task = "gres:mps:10";
-  request.gpu_hints = true;
-  request.environment = {"PATH=/bin", "SLURM_GPUS=2"};
-  const Rewrite result = accepted(request);
-  EXPECT_THAT(result.tres_per_node, ::testing::StartsWith("gres:nvme:1,gres:plexrl:50,"));
-  EXPECT_EQ(result.tres_per_job + result.tres_per_socket + result.tres_per_task, "");
-  EXPECT_TRUE(result.clear_gpu_hints);
-  EXPECT_EQ(result.environment,
-            (std::vector<std::string>{"PATH=/bin", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}));
-}
-
 TEST(Rewrite, WritesTheGresFormOfNewerSlurm) {
   JobRequest request = batch();
   request.gres_prefix = "gres/";
@@ -199,102 +144,26 @@ TEST(Rewrite, WritesTheGresFormOfNewerSlurm) {
               ::testing::StartsWith("gres/plexrl:50,gres/plexrl_mem:"));
 }
 
-TEST(Rewrite, JobsWithoutAScriptGetNoEnvironment) {
-  JobRequest request = batch();
-  request.has_script = false;
-  EXPECT_TRUE(accepted(request).environment.empty());
-}
-
-TEST(Rewrite, AJobFromWithinAJobLosesTheOuterTokens) {
-  JobRequest request = batch();
-  request.environment = {"PLEXRL_TOKEN=abc", "PLEXRL_MARKED=PLEXRL_TOKEN", "A=1"};
-  EXPECT_EQ(accepted(request).environment,
-            (std::vector<std::string>{"A=1", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}));
-}
-
-TEST(Rewrite, OrdinaryJobsAreLeftAlone) {
-  JobRequest request = batch(nullptr, nullptr);
-  request.partition = "batch";
-  request.tres_per_node = "gres:gpu:2";
-  request.exclusive = true;
-  request.min_nodes = 64;
-  request.environment = {"A=1", "SLURM_GPUS=2"};
-  const Rewrite result = accepted(request);
-  EXPECT_FALSE(result.grant);
-  EXPECT_EQ(result.environment, request.environment);
-}
-
-TEST(Rewrite, OrdinaryJobsFromWithinAPoolJobLoseTheOuterTokens) {
-  JobRequest request = batch(nullptr, nullptr);
-  request.environment = {"A=1", "PLEXRL_TOKEN=abc", "SLURM_GRES=none",
-                         "PLEXRL_MARKED=PLEXRL_TOKEN,SLURM_GRES"};
-  EXPECT_EQ(accepted(request).environment, std::vector<std::string>{"A=1"});
-}
-
-TEST(Rewrite, ThePoolsOwnPartitionMayBeNamed) {
-  JobRequest request = batch();
-  request.partition = "plexrl";
-  EXPECT_EQ(accepted(request).partition, "plexrl");
-}
-
-struct Refusal {
-  const char* name;
-  std::function<void(JobRequest*)> change;
-  const char* says;
-};
-
 TEST(Rewrite, RefusalsSayWhatToWriteInstead) {
-  const Refusal cases[] = {
-      {"unknown pool", [](JobRequest* r) { set(r, Option::kPool, "lr"); },
-       "no such pool; pools open to you: rl"},
-      {"pool is no name", [](JobRequest* r) { set(r, Option::kPool, "a:b"); },
-       "write --plexrl-pool=NAME"},
-      {"forged grant",
-       [](JobRequest* r) {
-         set(r, Option::kPool, "v1:pool=rl:share=99:mem=1:mode=full:rank=0:slowdown=0:models=tiny");
-       },
-       "write --plexrl-pool=NAME"},
-      {"unknown model", [](JobRequest* r) { set(r, Option::kModel, "tinny"); },
-       "it has: tiny, judge, huge"},
-      {"no model", [](JobRequest* r) { r->options[1].reset(); }, "add --plexrl-model=NAME"},
-      {"model list", [](JobRequest* r) { set(r, Option::kModel, "tiny,,judge"); },
-       "write names with commas between"},
-      {"mode", [](JobRequest* r) { set(r, Option::kTrain, "qlora"); }, "write lora, lora:RANK"},
-      {"rank", [](JobRequest* r) { set(r, Option::kTrain, "lora:65"); }, "write lora:64"},
-      {"share value", [](JobRequest* r) { set(r, Option::kShare, "75"); }, "write 25, 50 or 100"},
-      {"slowdown", [](JobRequest* r) { set(r, Option::kSlowdown, "fast"); }, "such as 1.5"},
-      {"env", [](JobRequest* r) { set(r, Option::kEnv, "openai"); }, "write none"},
-      {"too large",
-       [](JobRequest* r) {
-         set(r, Option::kModel, "huge");
-         set(r, Option::kTrain, "full");
-       },
-       "write --plexrl-train=lora"},
-      {"partition", [](JobRequest* r) { r->partition = "batch"; }, "leave --partition out"},
-      {"partitions", [](JobRequest* r) { r->partition = "plexrl,batch"; }, "leave --partition out"},
-      {"exclusive", [](JobRequest* r) { r->exclusive = true; }, "--plexrl-share=100"},
-      {"cores of the service", [](JobRequest* r) { r->core_spec = true; }, "--core-spec"},
-      {"all memory", [](JobRequest* r) { r->whole_memory = true; }, "--mem=0"},
-      {"two nodes", [](JobRequest* r) { r->min_nodes = 2; }, "write --nodes=1"},
-      {"up to two nodes", [](JobRequest* r) { r->min_nodes = 1, r->max_nodes = 2; },
-       "write --nodes=1"},
-      {"heterogeneous", [](JobRequest* r) { r->het_component = true; }, "a job of its own"},
-      {"srun with GPUs",
-       [](JobRequest* r) { r->has_script = false, r->tres_per_node = "gres:gpu:1"; },
-       "the pool's service brings the devices"},
-      {"salloc with GPU hints", [](JobRequest* r) { r->has_script = false, r->gpu_hints = true; },
-       "GPU options do not go with"},
-      {"hand-written share", [](JobRequest* r) { r->tres_per_node = "gres:plexrl:100"; },
-       "are set by the site"},
-      {"hand-written memory", [](JobRequest* r) { r->tres_per_job = "gres/PLEXRL_mem=1"; },
-       "are set by the site"},
-      {"hidden in a list", [](JobRequest* r) { r->tres_per_task = "gpu:1, plexrl:1"; },
-       "are set by the site"},
-  };
-  for (const Refusal& c : cases) {
+  for (const Refusal& c : refusals()) {
     JobRequest request = batch();
     c.change(&request);
     EXPECT_THAT(refused(request), HasSubstr(c.says)) << c.name;
+  }
+}
+
+TEST(Rewrite, AcceptedJobsBecomeWhatTheTableSays) {
+  for (const Acceptance& c : acceptances()) {
+    JobRequest request = batch();
+    c.change(&request);
+    const Rewrite result = accepted(request);
+    EXPECT_EQ(result.grant ? format_grant(*result.grant) : "", c.grant) << c.name;
+    EXPECT_EQ(result.environment, c.environment) << c.name;
+    if (!result.grant) continue;
+    EXPECT_EQ(result.partition, c.partition) << c.name;
+    EXPECT_EQ(result.tres_per_node, c.tres_per_node) << c.name;
+    EXPECT_EQ(result.tres_per_job + result.tres_per_socket + result.tres_per_task, c.other_tres)
+        << c.name;
   }
 }
 
@@ -316,20 +185,6 @@ TEST(Rewrite, AUserWithoutAnyPoolIsTold) {
   const auto result = rewrite(batch("closed"), config, kAlice);
   ASSERT_FALSE(result);
   EXPECT_THAT(result.error().text(), HasSubstr("no pool is open to you"));
-}
-
-TEST(Rewrite, PartitionsOfPoolsNeedTheOption) {
-  JobRequest request = batch(nullptr, nullptr);
-  request.partition = "plexrl";
-  EXPECT_THAT(refused(request), HasSubstr("add --plexrl-pool=rl"));
-  request.partition = "batch,closed_part";
-  EXPECT_THAT(refused(request), HasSubstr("add --plexrl-pool=closed"));
-}
-
-TEST(Rewrite, HandWrittenGresIsRefusedWithoutThePoolToo) {
-  JobRequest request = batch(nullptr, nullptr);
-  request.tres_per_node = "gres:plexrl:1";
-  EXPECT_THAT(refused(request), HasSubstr("write --plexrl-pool=NAME"));
 }
 
 TEST(Rewrite, OtherOptionsNeedThePool) {
