@@ -101,20 +101,19 @@ Result<std::unique_ptr<IoQueue>> queue_like_the_stores() {
 }
 
 // The whole file in order, kBlobQueueDepth chunks under way.
-Status move_raw(IoRequest::Kind kind, int fd, std::byte* data, std::size_t bytes) {
-  PLEXRL_ASSIGN(const auto queue, queue_like_the_stores());
+Status move_raw(IoQueue& queue, IoRequest::Kind kind, int fd, std::byte* data, std::size_t bytes) {
   std::size_t next = 0;
   unsigned under_way = 0;
   Status status;
   while (next < bytes || under_way > 0) {
     while (status.ok() && next < bytes && under_way < kBlobQueueDepth) {
       const std::size_t length = std::min(kBlobChunkBytes, bytes - next);
-      status = queue->submit({kind, fd, data + next, length, next, length});
+      status = queue.submit({kind, fd, data + next, length, next, length});
       next += length;
       under_way += status.ok() ? 1 : 0;
     }
     if (under_way == 0) break;
-    const IoCompletion done = queue->wait();
+    const IoCompletion done = queue.wait();
     --under_way;
     if (done.result != static_cast<std::int64_t>(done.tag) && status.ok()) {
       status = errno_error(Code::IO, done.result < 0 ? static_cast<int>(-done.result) : EIO, "raw");
@@ -139,7 +138,8 @@ class Round {
                                                  waiter_.post(std::move(callback));
                                                }));
     result_.method = store_->method();
-    return {};
+    PLEXRL_ASSIGN(queue_, queue_like_the_stores());
+    return settle(directory_);
   }
 
   Status blob() {
@@ -153,7 +153,8 @@ class Round {
     }));
     if (std::memcmp(area_.data(), back_.data(), result_.bytes) != 0)
       return error(Code::CORRUPT, "the blob came back changed");
-    return wait([&](BlobStore::Done done) { store_->remove(BlobId{1}, std::move(done)); });
+    PLEXRL_TRY(wait([&](BlobStore::Done done) { store_->remove(BlobId{1}, std::move(done)); }));
+    return settle(directory_ + "/blobs");
   }
 
   Status raw() {
@@ -164,10 +165,10 @@ class Round {
     const std::size_t bytes = BlobShape(result_.bytes).data_bytes;
     PLEXRL_TRY(timed(&result_.raw_write, [&] { return raw_write(file.get(), bytes); }));
     PLEXRL_TRY(timed(&result_.raw_read, [&] {
-      return move_raw(IoRequest::Kind::kRead, file.get(), back_.data(), bytes);
+      return move_raw(*queue_, IoRequest::Kind::kRead, file.get(), back_.data(), bytes);
     }));
     ::unlink(path.c_str());
-    return {};
+    return settle(directory_);
   }
 
   [[nodiscard]] const BlobBench& result() const { return result_; }
@@ -188,10 +189,18 @@ class Round {
     return status;
   }
 
+  // What making and removing files still costs the file system is not the next measurement's.
+  static Status settle(const std::string& path) {
+    const UniqueFd folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder || ::fsync(folder.get()) != 0)
+      return errno_error(Code::IO, errno, "sync '%s'", path.c_str());
+    return {};
+  }
+
   [[nodiscard]] Status raw_write(int fd, std::size_t bytes) const {
     if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 && errno != EOPNOTSUPP)
       return errno_error(Code::IO, errno, "fallocate");
-    PLEXRL_TRY(move_raw(IoRequest::Kind::kWrite, fd, area_.data(), bytes));
+    PLEXRL_TRY(move_raw(*queue_, IoRequest::Kind::kWrite, fd, area_.data(), bytes));
     return ::fsync(fd) == 0 ? Status() : errno_error(Code::IO, errno, "fsync");
   }
 
@@ -201,6 +210,7 @@ class Round {
   Area back_;
   Waiter waiter_;
   std::unique_ptr<BlobStore> store_;
+  std::unique_ptr<IoQueue> queue_;  // of the raw copy, made beforehand like those of the store
 };
 
 }  // namespace

@@ -41,6 +41,17 @@ double percentile(std::vector<double>& values, double percent) {
   return values[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
 }
 
+double median_gbps(std::uint64_t bytes, std::vector<double> seconds) {
+  return static_cast<double>(bytes) / percentile(seconds, 50) / 1e9;
+}
+
+double median_ratio(const std::vector<double>& raw, const std::vector<double>& own) {
+  PLEXRL_CHECK(raw.size() == own.size(), "a ratio is that of a pair");
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < raw.size(); ++i) ratios.push_back(raw[i] / own[i]);
+  return percentile(ratios, 50);
+}
+
 Result<OpLoad> OpLoad::create(std::vector<std::unique_ptr<LoadLink>> links) {
   PLEXRL_CHECK(!links.empty(), "a load has at least one connection");
   OpLoad load;

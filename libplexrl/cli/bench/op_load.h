@@ -23,6 +23,11 @@ struct LoadResult {
 
 // Nearest-rank percentile, 0 < percent <= 100. Sorts `values`; 0 when there are none.
 [[nodiscard]] double percentile(std::vector<double>& values, double percent);
+// 10^9 bytes per second in the median of the times.
+[[nodiscard]] double median_gbps(std::uint64_t bytes, std::vector<double> seconds);
+// The median of raw[i] / own[i]: a pair is measured at nearly the same time, so that what else the
+// machine does counts less than in a ratio of medians. As many of both.
+[[nodiscard]] double median_ratio(const std::vector<double>& raw, const std::vector<double>& own);
 
 class OpLoad {
  public:

@@ -13,13 +13,13 @@
 
 namespace plexrl::cli {
 
-// Medians; `repeats` pairs of moves and raw copies, which take turns.
+// Medians of `repeats` rounds, in each of which a move and the raw copies take turns.
 struct SwapSpeed {
   std::uint64_t bytes = 0;
   std::uint32_t repeats = 0;
   double gbps = 0;  // 10^9 bytes per second
   double raw_gbps = 0;
-  [[nodiscard]] double ratio() const { return raw_gbps > 0 ? gbps / raw_gbps : 0; }
+  double ratio = 0;  // of the speeds within a round
 };
 
 class SwapCopy {

@@ -30,6 +30,13 @@ TEST(Percentile, NearestRank) {
   EXPECT_DOUBLE_EQ(percentile(none, 50), 0);
 }
 
+TEST(Medians, ARatioIsThatOfPairs) {
+  EXPECT_DOUBLE_EQ(median_gbps(2'000'000'000, {4, 1, 2}), 1);
+  // Everything was slow in the second round, and the ratio is that of the others.
+  EXPECT_DOUBLE_EQ(median_ratio({1, 30, 2}, {2, 60, 4}), 0.5);
+  EXPECT_DOUBLE_EQ(median_ratio({}, {}), 0);
+}
+
 TEST(OpLoad, ClosedLoopMeasuresEveryConnection) {
   const FakeService service;
   auto load = OpLoad::connect({service.socket(), "", "test"}, 4, make_model(service), soon());
