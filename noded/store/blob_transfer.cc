@@ -18,18 +18,14 @@ namespace {
 
 using Kind = IoRequest::Kind;
 
-struct Freed {
-  void operator()(std::byte* at) const noexcept { std::free(at); }
-};
-using AlignedBytes = std::unique_ptr<std::byte, Freed>;
-
-AlignedBytes aligned_bytes(std::size_t bytes) {
-  return AlignedBytes(static_cast<std::byte*>(std::aligned_alloc(kBlobAlignment, bytes)));
-}
-
 Status io_error(int number, const char* what) {
   const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
   return errno_error(full ? Code::NO_CAPACITY : Code::IO, number, "%s", what);
+}
+
+BlobTransfer::AlignedBytes aligned_bytes(std::size_t bytes) {
+  return BlobTransfer::AlignedBytes(
+      static_cast<std::byte*>(std::aligned_alloc(kBlobAlignment, bytes)));
 }
 
 std::string chunk_text(const char* what, std::uint64_t chunk) {
@@ -44,6 +40,8 @@ Status reserve(int fd, std::uint64_t bytes) {
 
 }  // namespace
 
+void BlobTransfer::Freed::operator()(std::byte* at) const noexcept { std::free(at); }
+
 BlobTransfer::BlobTransfer(IoQueue& queue, int directory, bool direct, const BlobRequest& request,
                            TransferControl& control)
     : queue_(queue),
@@ -52,6 +50,7 @@ BlobTransfer::BlobTransfer(IoQueue& queue, int directory, bool direct, const Blo
       request_(request),
       control_(control),
       shape_(request.bytes),
+      footer_(aligned_bytes(shape_.footer_bytes)),
       sums_(shape_.chunks),
       slots_(kBlobQueueDepth) {}
 
@@ -80,27 +79,24 @@ Status BlobTransfer::write() {
 
 Status BlobTransfer::fill(int fd) {
   PLEXRL_TRY(reserve(fd, shape_.file_bytes()));
-  PLEXRL_TRY(all_chunks(Kind::kWrite, fd));
-  const AlignedBytes bytes = aligned_bytes(shape_.footer_bytes);
-  if (bytes == nullptr) return error(Code::NO_CAPACITY, "no memory for the footer");
-  const std::string text = encode_footer(request_.blob, shape_, sums_);
-  std::memcpy(bytes.get(), text.data(), text.size());
-  PLEXRL_TRY(footer(Kind::kWrite, fd, bytes.get()));
+  PLEXRL_TRY(all_pieces(Kind::kWrite, fd));
   if (::fsync(fd) != 0) return io_error(errno, "sync");
   return {};
 }
 
 // ---- read ----
 
+// What the chunks must be is known when all is there: the footer comes beside them, not before.
 Status BlobTransfer::read() {
   UniqueFd file;
   PLEXRL_TRY(open_to_read(&file));
-  const AlignedBytes bytes = aligned_bytes(shape_.footer_bytes);
-  if (bytes == nullptr) return error(Code::NO_CAPACITY, "no memory for the footer");
-  PLEXRL_TRY(footer(Kind::kRead, file.get(), bytes.get()));
-  const std::string_view text(reinterpret_cast<const char*>(bytes.get()), shape_.footer_bytes);
-  PLEXRL_ASSIGN(sums_, decode_footer(text, request_.blob, shape_));
-  return all_chunks(Kind::kRead, file.get());
+  PLEXRL_TRY(all_pieces(Kind::kRead, file.get()));
+  const std::string_view text(reinterpret_cast<const char*>(footer_.get()), shape_.footer_bytes);
+  PLEXRL_ASSIGN(const auto expected, decode_footer(text, request_.blob, shape_));
+  for (std::uint64_t chunk = 0; chunk < shape_.chunks; ++chunk)
+    if (sums_[chunk] != expected[chunk])
+      return error(Code::CORRUPT, "chunk %" PRIu64 ": checksum", chunk);
+  return {};
 }
 
 Status BlobTransfer::open_to_read(UniqueFd* file) const {
@@ -115,20 +111,23 @@ Status BlobTransfer::open_to_read(UniqueFd* file) const {
                static_cast<long long>(info.st_size), shape_.file_bytes(), shape_.bytes);
 }
 
-// ---- chunks ----
+// ---- pieces: the chunks, and the footer as the last one ----
 
 // After the first error nothing new is started; what is under way still uses its memory.
-Status BlobTransfer::all_chunks(Kind kind, int fd) {
+Status BlobTransfer::all_pieces(Kind kind, int fd) {
+  if (footer_ == nullptr) return error(Code::NO_CAPACITY, "no memory for the footer");
   Status status;
   std::vector<std::size_t> idle(slots_.size());
   for (std::size_t i = 0; i < idle.size(); ++i) idle[i] = idle.size() - 1 - i;
   for (std::uint64_t next = 0;;) {
-    while (status.ok() && next < shape_.chunks && !idle.empty()) {
-      status = start(kind, fd, idle.back(), next);
+    while (status.ok() && next <= shape_.chunks && !idle.empty()) {
+      status = next < shape_.chunks ? start(kind, fd, idle.back(), next)
+                                    : start_footer(kind, fd, idle.back());
       if (!status.ok()) break;
       idle.pop_back();
       ++next;
     }
+    sum_started();
     if (idle.size() == slots_.size()) return status;
     const IoCompletion done = queue_.wait();
     if (!advance(kind, fd, done, &status)) idle.push_back(done.tag);
@@ -141,62 +140,71 @@ Status BlobTransfer::start(Kind kind, int fd, std::size_t index, std::uint64_t c
   const bool reads_memory = kind == Kind::kWrite;
   const auto access = reads_memory ? BlobMemory::Access::kRead : BlobMemory::Access::kWrite;
   const std::size_t bytes = shape_.chunk_bytes(chunk);
-  auto at = request_.memory->map(chunk * kBlobChunkBytes, bytes, access);
+  const std::uint64_t offset = chunk * kBlobChunkBytes;
+  auto at = request_.memory->map(offset, bytes, access);
   if (!at) return at.error().within(chunk_text("memory of", chunk));
-  slot = {*at, chunk, 0, shape_.padded_bytes(chunk)};
+  slot = {*at, chunk, offset, 0, shape_.padded_bytes(chunk)};
   Status status = submit(kind, fd, index);
   if (!status.ok()) request_.memory->unmap(slot.at, bytes);
-  // While the disk works.
-  if (status.ok() && reads_memory) sums_[chunk] = crc32c(slot.at, slot.bytes);
+  if (status.ok() && reads_memory) unsummed_.push_back(index);
   return status;
+}
+
+// What is written is summed while the disk works, and before its memory is unmapped.
+void BlobTransfer::sum_started() {
+  for (const std::size_t index : unsummed_) {
+    const Slot& chunk = slots_[index];
+    sums_[chunk.piece] = crc32c(chunk.at, chunk.bytes);
+  }
+  unsummed_.clear();
+}
+
+// All chunks were started.
+Status BlobTransfer::start_footer(Kind kind, int fd, std::size_t index) {
+  if (kind == Kind::kWrite) {
+    sum_started();
+    const std::string text = encode_footer(request_.blob, shape_, sums_);
+    std::memcpy(footer_.get(), text.data(), text.size());
+  }
+  slots_[index] = {footer_.get(), shape_.chunks, shape_.data_bytes, 0, shape_.footer_bytes};
+  return submit(kind, fd, index);
 }
 
 Status BlobTransfer::submit(Kind kind, int fd, std::size_t index) {
   const Slot& slot = slots_[index];
-  return queue_.submit({kind, fd, slot.at + slot.moved, slot.bytes - slot.moved,
-                        slot.chunk * kBlobChunkBytes + slot.moved, index});
+  return queue_.submit(
+      {kind, fd, slot.at + slot.moved, slot.bytes - slot.moved, slot.offset + slot.moved, index});
 }
 
-// True when the slot's chunk is still under way.
+// True when the slot's piece is still under way.
 bool BlobTransfer::advance(Kind kind, int fd, const IoCompletion& done, Status* status) {
   Slot& slot = slots_[done.tag];
-  const char* const what = kind == Kind::kRead ? "read" : "write";
+  const bool is_footer = slot.piece == shape_.chunks;
+  const std::string what =
+      is_footer ? "footer" : chunk_text(kind == Kind::kRead ? "read" : "write", slot.piece);
   Status failed;
   if (done.result < 0) {
-    failed = io_error(static_cast<int>(-done.result), chunk_text(what, slot.chunk).c_str());
+    failed = io_error(static_cast<int>(-done.result), what.c_str());
   } else if (done.result == 0) {
-    failed = kind == Kind::kRead
-                 ? error(Code::CORRUPT, "chunk %" PRIu64 ": the file ends in it", slot.chunk)
-                 : io_error(ENOSPC, chunk_text(what, slot.chunk).c_str());
+    failed = kind == Kind::kRead ? error(Code::CORRUPT, "%s: the file ends in it", what.c_str())
+                                 : io_error(ENOSPC, what.c_str());
   } else {
     slot.moved += static_cast<std::size_t>(done.result);
     // The kernel may move less than was asked for. What O_DIRECT cannot continue is refused by it.
     if (slot.moved < slot.bytes && status->ok()) failed = submit(kind, fd, done.tag);
     if (slot.moved < slot.bytes && status->ok() && failed.ok()) return true;
   }
-  if (failed.ok() && status->ok()) failed = end(kind, slot);
-  request_.memory->unmap(slot.at, shape_.chunk_bytes(slot.chunk));
+  if (!is_footer) {
+    if (failed.ok() && status->ok()) end(kind, slot);
+    request_.memory->unmap(slot.at, shape_.chunk_bytes(slot.piece));
+  }
   if (status->ok()) *status = std::move(failed);
   return false;
 }
 
-Status BlobTransfer::end(Kind kind, const Slot& slot) {
-  if (kind == Kind::kRead && crc32c(slot.at, slot.bytes) != sums_[slot.chunk])
-    return error(Code::CORRUPT, "chunk %" PRIu64 ": checksum", slot.chunk);
-  control_.moved.fetch_add(shape_.chunk_bytes(slot.chunk), std::memory_order_relaxed);
-  return {};
-}
-
-Status BlobTransfer::footer(Kind kind, int fd, std::byte* data) {
-  for (std::uint64_t moved = 0; moved < shape_.footer_bytes;) {
-    PLEXRL_TRY(queue_.submit(
-        {kind, fd, data + moved, shape_.footer_bytes - moved, shape_.data_bytes + moved, 0}));
-    const IoCompletion done = queue_.wait();
-    if (done.result < 0) return io_error(static_cast<int>(-done.result), "footer");
-    if (done.result == 0) return error(Code::CORRUPT, "footer: the file ends in it");
-    moved += static_cast<std::uint64_t>(done.result);
-  }
-  return {};
+void BlobTransfer::end(Kind kind, const Slot& chunk) {
+  if (kind == Kind::kRead) sums_[chunk.piece] = crc32c(chunk.at, chunk.bytes);
+  control_.moved.fetch_add(shape_.chunk_bytes(chunk.piece), std::memory_order_relaxed);
 }
 
 }  // namespace plexrl::store

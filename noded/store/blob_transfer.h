@@ -19,6 +19,11 @@ struct TransferControl {
 
 class BlobTransfer {
  public:
+  struct Freed {
+    void operator()(std::byte* at) const noexcept;
+  };
+  using AlignedBytes = std::unique_ptr<std::byte, Freed>;
+
   // All outlive it. `direct`: files are opened with O_DIRECT.
   BlobTransfer(IoQueue& queue, int directory, bool direct, const BlobRequest& request,
                TransferControl& control);
@@ -28,22 +33,24 @@ class BlobTransfer {
   [[nodiscard]] Status read();
 
  private:
-  // A chunk that is mapped and under way.
+  // A piece of the file that is under way: a chunk, which is mapped, or behind the last the footer.
   struct Slot {
     std::byte* at = nullptr;
-    std::uint64_t chunk = 0;
+    std::uint64_t piece = 0;
+    std::uint64_t offset = 0;  // in the file
     std::size_t moved = 0;
     std::size_t bytes = 0;
   };
   [[nodiscard]] Status fill(int fd);
   [[nodiscard]] Status open_to_read(UniqueFd* file) const;
-  [[nodiscard]] Status all_chunks(IoRequest::Kind kind, int fd);
+  [[nodiscard]] Status all_pieces(IoRequest::Kind kind, int fd);
   [[nodiscard]] Status start(IoRequest::Kind kind, int fd, std::size_t slot, std::uint64_t chunk);
+  void sum_started();
+  [[nodiscard]] Status start_footer(IoRequest::Kind kind, int fd, std::size_t slot);
   [[nodiscard]] Status submit(IoRequest::Kind kind, int fd, std::size_t slot);
   [[nodiscard]] bool advance(IoRequest::Kind kind, int fd, const IoCompletion& done,
                              Status* status);
-  [[nodiscard]] Status end(IoRequest::Kind kind, const Slot& slot);
-  [[nodiscard]] Status footer(IoRequest::Kind kind, int fd, std::byte* data);
+  void end(IoRequest::Kind kind, const Slot& chunk);
 
   IoQueue& queue_;
   int directory_;
@@ -51,8 +58,10 @@ class BlobTransfer {
   const BlobRequest& request_;
   TransferControl& control_;
   BlobShape shape_;
-  std::vector<std::uint32_t> sums_;
+  AlignedBytes footer_;
+  std::vector<std::uint32_t> sums_;  // of the chunks that were written or read
   std::vector<Slot> slots_;
+  std::vector<std::size_t> unsummed_;  // slots of chunks that are being written
 };
 
 }  // namespace plexrl::store

@@ -14,14 +14,40 @@
 namespace plexrl::store {
 namespace {
 
+// A mapping that holds whole huge pages costs one fault for each, not one for every few small pages
+// (A/B on 1 MiB: 5 against 100 to 190 us with the unmapping, Linux 6.18, 2026-11).
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 // Of the memfd: hugetlb mappings begin and end at huge pages only. A plain one may name more than
 // its pages need, which is harmless when chunks are as large.
 std::size_t page_bytes_of(int pool, std::size_t chunk_bytes) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t plain = chunk_bytes % kHugePage == 0 ? kHugePage : page;
   struct stat info {};
-  if (::fstat(pool, &info) != 0 || info.st_blksize <= 0) return page;
+  if (::fstat(pool, &info) != 0 || info.st_blksize <= 0) return plain;
   const auto block = static_cast<std::size_t>(info.st_blksize);
-  return block > page && chunk_bytes % block == 0 ? block : page;
+  return block > plain && chunk_bytes % block == 0 ? block : plain;
+}
+
+void* map_nothing(std::size_t bytes) {
+  return ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+}
+
+// Address space at a multiple of `alignment`. Newer kernels give it (Linux 6.7); else more is
+// reserved and cut.
+Result<std::byte*> reserve(std::size_t bytes, std::size_t alignment) {
+  void* got = map_nothing(bytes);
+  if (got != MAP_FAILED && reinterpret_cast<std::uintptr_t>(got) % alignment == 0)
+    return static_cast<std::byte*>(got);
+  if (got != MAP_FAILED) ::munmap(got, bytes);
+  got = map_nothing(bytes + alignment);
+  if (got == MAP_FAILED)
+    return errno_error(Code::NO_CAPACITY, errno, "reserve %zu bytes of address space", bytes);
+  auto* const first = static_cast<std::byte*>(got);
+  const std::size_t head = -reinterpret_cast<std::uintptr_t>(first) % alignment;
+  if (head > 0) ::munmap(first, head);
+  if (alignment > head) ::munmap(first + head + bytes, alignment - head);
+  return first + head;
 }
 
 }  // namespace
@@ -44,33 +70,23 @@ Result<std::byte*> MemfdMemory::map(std::uint64_t offset, std::size_t bytes, Acc
   const std::size_t length = rounded(before + bytes);
   PLEXRL_CHECK(offset - before + length <= chunks_.size() * chunk_bytes_,
                "a blob's memory holds the blob");
-  // Room for the alignment that huge pages need.
-  const std::size_t room = length + page_bytes_;
-  void* const got =
-      ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (got == MAP_FAILED)
-    return errno_error(Code::NO_CAPACITY, errno, "reserve %zu bytes of address space", room);
-  auto* const first = static_cast<std::byte*>(got);
-  const std::size_t skew = reinterpret_cast<std::uintptr_t>(first) % page_bytes_;
-  const std::size_t head = skew == 0 ? 0 : page_bytes_ - skew;
-  std::byte* const at = first + head;
-  if (head > 0) ::munmap(first, head);
-  ::munmap(at + length, room - head - length);
+  PLEXRL_ASSIGN(std::byte* const at, reserve(length, page_bytes_));
   if (const Status status = map_pieces(at, offset - before, length, access); !status.ok()) {
     ::munmap(at, length);
     return status;
   }
+  // Pages that the kernel's direct I/O is to write are faulted in at once; for reading, the
+  // checksum or the I/O itself maps them in larger steps. An older kernel (before Linux 5.14)
+  // leaves all to the I/O.
+  if (access == Access::kWrite)
+    static_cast<void>(::madvise(at + before, bytes, MADV_POPULATE_READ));
   return at + before;
 }
 
 // Chunks that follow each other in the pool are one mapping.
 Status MemfdMemory::map_pieces(std::byte* at, std::uint64_t offset, std::size_t bytes,
                                Access access) const {
-  // Pages that the kernel's direct I/O is to write are faulted in for writing at once; for reading,
-  // the checksum or the I/O itself maps them in larger steps.
-  const bool write = access == Access::kWrite;
-  const int protection = write ? PROT_READ | PROT_WRITE : PROT_READ;
-  const int flags = MAP_SHARED | MAP_FIXED | (write ? MAP_POPULATE : 0);
+  const int protection = access == Access::kWrite ? PROT_READ | PROT_WRITE : PROT_READ;
   while (bytes > 0) {
     const std::size_t chunk = offset / chunk_bytes_;
     const std::size_t inside = offset % chunk_bytes_;
@@ -80,7 +96,8 @@ Status MemfdMemory::map_pieces(std::byte* at, std::uint64_t offset, std::size_t 
       ++count;
     const std::size_t piece = std::min(bytes, count * chunk_bytes_ - inside);
     const std::uint64_t from = std::uint64_t{chunks_[chunk]} * chunk_bytes_ + inside;
-    if (::mmap(at, piece, protection, flags, pool_, static_cast<off_t>(from)) == MAP_FAILED)
+    if (::mmap(at, piece, protection, MAP_SHARED | MAP_FIXED, pool_, static_cast<off_t>(from)) ==
+        MAP_FAILED)
       return errno_error(Code::NO_CAPACITY, errno, "map %zu bytes of the host pool", piece);
     at += piece;
     offset += piece;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MemfdMemory: a blob's memory in chunks of a pool (a sealed memfd), in the order of the list. Maps
-// only what is asked for, as long as it is asked for.
+// what is asked for, in whole huge pages where chunks are made of them, as long as it is asked for.
 #pragma once
 
 #include <vector>

@@ -121,11 +121,15 @@ TEST_F(FileBlobStoreTest, AWriteThatFailsAnywhereLeavesNothing) {
 TEST_F(FileBlobStoreTest, AReadThatFailsNamesTheChunkAndMaySucceedLater) {
   ASSERT_TRUE(open(tier_).ok());
   ASSERT_TRUE(write(1, 20 * kMib).ok());
-  *faults_ = {IoRequest::Kind::kRead, 3, -EIO, false};  // after the footer and two chunks
+  *faults_ = {IoRequest::Kind::kRead, 3, -EIO, false};  // after three chunks
   const Status status = read(1, 20 * kMib);
   EXPECT_EQ(status.code(), Code::IO);
-  EXPECT_NE(status.text().find("read chunk 2: Input/output error"), std::string::npos)
+  EXPECT_NE(status.text().find("read chunk 3: Input/output error"), std::string::npos)
       << status.text();
+  *faults_ = {IoRequest::Kind::kRead, 20, -EIO, false};  // the last one is the footer
+  const Status footer = read(1, 20 * kMib);
+  EXPECT_EQ(footer.code(), Code::IO);
+  EXPECT_NE(footer.text().find("footer: Input/output error"), std::string::npos) << footer.text();
   EXPECT_TRUE(read(1, 20 * kMib).ok());
 }
 
