@@ -2,9 +2,11 @@
 #include "cli/model_command.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "cli/model_files.h"
 #include "cli/output.h"
+#include "models/gguf_import.h"
 
 namespace plexrl::cli {
 namespace {
@@ -90,6 +92,36 @@ Status run_verify(const ModelOptions& options) {
   return error(Code::CORRUPT, "%zu of %zu models are not usable", bad, entries.size());
 }
 
+struct ImportOptions {
+  std::string from;
+  std::string to;
+  bool json = false;
+};
+
+Status run_import(const ImportOptions& options) {
+  std::uint64_t shown = UINT64_MAX;
+  const auto progress = [&](std::uint64_t done, std::uint64_t all) {
+    const std::uint64_t tenths = done * 10 / all;
+    if (tenths != shown) print_progress("imported " + std::to_string(tenths * 10) + " %");
+    shown = tenths;
+    return true;
+  };
+  PLEXRL_ASSIGN(const auto model, model::import_gguf(options.from, options.to, progress));
+  const std::string path = std::filesystem::absolute(options.to).lexically_normal();
+  if (options.json) {
+    print_json({{"path", path},
+                {"architecture", model.architecture},
+                {"parameters", model.parameters},
+                {"bytes", model.bytes}});
+    return {};
+  }
+  print_text("imported " + path + ": " + model.architecture + ", " +
+             std::to_string(model.parameters) + " parameters, " + format_bytes(model.bytes) +
+             "\nplexrl.yaml takes it as\n  - {name: NAME, path: " + path +
+             ", parameters: " + std::to_string(model.parameters) + "}\n");
+  return {};
+}
+
 }  // namespace
 
 void add_model(CLI::App& app, Run& chosen) {
@@ -104,6 +136,12 @@ void add_model(CLI::App& app, Run& chosen) {
     command->add_option("--config", options->config, "site file; default: /etc/plexrl/plexrl.yaml");
     add_json_option(*command, options->json);
   }
+  auto* import = group->add_subcommand("import", "make a model directory of a GGUF file");
+  auto import_options = std::make_shared<ImportOptions>();
+  import->add_option("FILE", import_options->from, "the GGUF file")->required();
+  import->add_option("DIRECTORY", import_options->to, "new, for the model")->required();
+  add_json_option(*import, import_options->json);
+  on_chosen(*import, chosen, import_options, run_import);
   on_chosen(*list, chosen, list_options, run_list);
   on_chosen(*verify, chosen, verify_options, run_verify);
 }

@@ -7,7 +7,7 @@
 #include <memory>
 #include <set>
 
-#include "engine_torch/safetensors.h"
+#include "models/safetensors.h"
 
 namespace plexrl::model {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "base/unique_fd.h"
 #include "engine_torch/model_state.h"
-#include "engine_torch/safetensors.h"
+#include "models/safetensors.h"
 
 namespace plexrl::model {
 namespace {

@@ -14,6 +14,8 @@ void fuzz_frame(std::span<const std::uint8_t> bytes);
 void fuzz_message(std::span<const std::uint8_t> bytes);
 // The same for the engine protocol.
 void fuzz_engine_message(std::span<const std::uint8_t> bytes);
+// A GGUF file.
+void fuzz_gguf(std::span<const std::uint8_t> bytes);
 // A tokenizer.json to the first zero byte, and behind it a text for it.
 void fuzz_tokenizer(std::span<const std::uint8_t> bytes);
 

@@ -16,8 +16,8 @@
 
 #include "base/unique_fd.h"
 #include "engine_torch/model_dir.h"
-#include "engine_torch/safetensors.h"
 #include "held_model.h"
+#include "models/safetensors.h"
 
 namespace {
 int synced = 0;      // calls of fsync

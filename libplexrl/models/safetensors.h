@@ -57,6 +57,33 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
+struct TensorSpec {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t bytes = 0;
+};
+
+// A file of which not all tensors are in memory at once. Writes from offset 0; does not sync.
+class SafetensorsWriter {
+ public:
+  // The fd is borrowed and must stay open.
+  [[nodiscard]] static Result<SafetensorsWriter> begin(
+      int fd, std::vector<TensorSpec> tensors, const std::map<std::string, std::string>& metadata);
+  // The next tensor, contiguous and little-endian.
+  [[nodiscard]] Status append(const void* data, std::uint64_t bytes);
+  // When all are written: truncates the file to what was written; returns that size.
+  [[nodiscard]] Result<std::uint64_t> finish();
+
+ private:
+  SafetensorsWriter(int fd, std::vector<TensorSpec> tensors, std::uint64_t at)
+      : fd_(fd), tensors_(std::move(tensors)), at_(at) {}
+  int fd_;
+  std::vector<TensorSpec> tensors_;
+  std::uint64_t at_;
+  std::size_t next_ = 0;
+};
+
 struct TensorToWrite {
   std::string name;
   DType dtype = DType::kF32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine_torch/safetensors.h"
+#include "models/safetensors.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +10,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+
+#include "models/half.h"
 
 namespace plexrl::model {
 namespace {
@@ -58,20 +60,8 @@ Status pwrite_all(int fd, const void* from, std::uint64_t bytes, std::uint64_t o
   return {};
 }
 
-float from_half(std::uint16_t half) {
-  const std::uint32_t sign = (half & 0x8000U) << 16;
-  const std::uint32_t exponent = (half >> 10) & 0x1FU;
-  const std::uint32_t fraction = half & 0x3FFU;
-  if (exponent == 0) {
-    const float value = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -value : value;
-  }
-  const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
 float widen(DType type, std::uint16_t value) {
-  return type == DType::kF16 ? from_half(value) : std::bit_cast<float>(std::uint32_t{value} << 16);
+  return type == DType::kF16 ? from_half(value) : from_bfloat16(value);
 }
 
 bool printable(const std::string& name) {
@@ -162,12 +152,12 @@ std::string shape_text(std::span<const std::int64_t> shape) {
   return text + "]";
 }
 
-std::string header_text(std::span<const TensorToWrite> tensors,
+std::string header_text(std::span<const TensorSpec> tensors,
                         const std::map<std::string, std::string>& metadata) {
   nlohmann::ordered_json header;
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::uint64_t at = 0;
-  for (const TensorToWrite& tensor : tensors) {
+  for (const TensorSpec& tensor : tensors) {
     header[tensor.name] = {{"dtype", dtype_name(tensor.dtype)},
                            {"shape", tensor.shape},
                            {"data_offsets", {at, at + tensor.bytes}}};
@@ -262,21 +252,39 @@ Result<std::uint64_t> SafetensorsFile::read_u64(const std::string& name) const {
   return value;
 }
 
-Result<std::uint64_t> write_safetensors(int fd, std::span<const TensorToWrite> tensors,
-                                        const std::map<std::string, std::string>& metadata) {
+Result<SafetensorsWriter> SafetensorsWriter::begin(
+    int fd, std::vector<TensorSpec> tensors, const std::map<std::string, std::string>& metadata) {
   const std::string header = header_text(tensors, metadata);
   const std::uint64_t length = header.size();
   PLEXRL_TRY(pwrite_all(fd, &length, sizeof length, 0));
   PLEXRL_TRY(pwrite_all(fd, header.data(), length, sizeof length));
-  std::uint64_t at = sizeof length + length;
-  for (const TensorToWrite& tensor : tensors) {
-    PLEXRL_TRY(
-        pwrite_all(fd, tensor.data, tensor.bytes, at).within("tensor '" + tensor.name + "'"));
-    at += tensor.bytes;
-  }
-  if (::ftruncate(fd, static_cast<off_t>(at)) != 0)
+  return SafetensorsWriter(fd, std::move(tensors), sizeof length + length);
+}
+
+Status SafetensorsWriter::append(const void* data, std::uint64_t bytes) {
+  PLEXRL_CHECK(next_ < tensors_.size() && bytes == tensors_[next_].bytes,
+               "tensors are written in their order, each as large as it was said");
+  PLEXRL_TRY(pwrite_all(fd_, data, bytes, at_).within("tensor '" + tensors_[next_].name + "'"));
+  at_ += bytes;
+  ++next_;
+  return {};
+}
+
+Result<std::uint64_t> SafetensorsWriter::finish() {
+  PLEXRL_CHECK(next_ == tensors_.size(), "a tensor was not written");
+  if (::ftruncate(fd_, static_cast<off_t>(at_)) != 0)
     return errno_error(Code::IO, errno, "safetensors: truncate");
-  return at;
+  return at_;
+}
+
+Result<std::uint64_t> write_safetensors(int fd, std::span<const TensorToWrite> tensors,
+                                        const std::map<std::string, std::string>& metadata) {
+  std::vector<TensorSpec> specs;
+  for (const TensorToWrite& tensor : tensors)
+    specs.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.bytes});
+  PLEXRL_ASSIGN(auto writer, SafetensorsWriter::begin(fd, std::move(specs), metadata));
+  for (const TensorToWrite& tensor : tensors) PLEXRL_TRY(writer.append(tensor.data, tensor.bytes));
+  return writer.finish();
 }
 
 }  // namespace plexrl::model
