@@ -77,7 +77,7 @@ TEST(BytePairs, BytesWithoutATokenAreTheUnknownOneOrLeftOut) {
 }
 
 // Would take hours if each merge looked at the whole word.
-TEST(BytePairs, AWordOfFourMegabytesIsMerged) {
+TEST(BytePairs, AWordOfFourMegabytes) {
   const std::vector<std::string> words = {"a", "aa", "aaaa", "aaaaaaaa"};
   const std::vector<Merge> merges = {{0, 0, 1}, {1, 1, 2}, {2, 2, 3}};
   const Ids ids = encode(BytePairs(words, merges, false, kNoToken), std::string(4U << 20, 'a'));

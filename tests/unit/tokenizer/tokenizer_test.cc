@@ -146,7 +146,7 @@ TEST(Tokenizer, AZeroByteIsAByte) {
 }
 
 // Each of these would take minutes if the time grew with the square of the text.
-TEST(Tokenizer, FourMegabytesOfAnything) {
+TEST(Tokenizer, AnythingOfFourMegabytes) {
   json document = small_tokenizer({{"a", "b"}, {" ", " "}});
   add_token(&document, 300, "<|" + std::string(200, '<') + "|>");
   const auto tokenizer = made(document);
