@@ -66,15 +66,20 @@ says() {
 }
 pid_of_holder() { pgrep -f "^python3 $node/lib/lease_holder.py $node/lib $1"; }
 
-@test "two jobs alternate on the device and keep their data bit for bit" {
-  holder_in 71 alternate 1 4 8 &
+# alternate_with MODE TURNS: jobs 71, in this mode, and 72 take turns and keep their data.
+alternate_with() {
+  holder_in 71 "$1" 1 "$2" 8 &
   local one=$!
-  holder_in 72 alternate 2 4 8 &
+  holder_in 72 alternate 2 "$2" 8 &
   local two=$!
   wait "$one" || cat "$node/71.out" "$node/log"
   wait "$two" || cat "$node/72.out" "$node/log"
   tail -n 1 "$node/71.out" | grep -x 'done'
   tail -n 1 "$node/72.out" | grep -x 'done'
+}
+
+@test "two jobs alternate on the device and keep their data bit for bit" {
+  alternate_with alternate 4
   ask report 71 --json | jq -e '.ops_by_kind.lease.count == 1'
 }
 
@@ -88,14 +93,7 @@ pid_of_holder() { pgrep -f "^python3 $node/lib/lease_holder.py $node/lib $1"; }
   cp -L "$build/tests/fakes/.libs/libcuda_stub.so" "$node/lib/"
   chmod a+r "$node/lib/libcuda_stub.so"
   export PLEXRL_CUDA_LIBRARY=$node/lib/libcuda_stub.so
-  holder_in 71 alternate-cuda 1 3 8 &
-  local one=$!
-  holder_in 72 alternate 2 3 8 &
-  local two=$!
-  wait "$one" || cat "$node/71.out" "$node/log"
-  wait "$two" || cat "$node/72.out" "$node/log"
-  tail -n 1 "$node/71.out" | grep -x 'done'
-  tail -n 1 "$node/72.out" | grep -x 'done'
+  alternate_with alternate-cuda 3
   holder_in 73 fault-cuda || { cat "$node/73.out"; return 1; }
   export PLEXRL_CUDA_LIBRARY=$node/lib/none.so
   if holder_in 74 alternate-cuda 1 1 1; then return 1; fi
