@@ -115,9 +115,15 @@ void add_bench(CLI::App& app, Run& chosen) {
   bench->require_subcommand(1);
   CLI::App* op = bench->add_subcommand("op", "cost of an operation in plexrld, without a model");
   auto options = std::make_shared<BenchOpOptions>();
-  op->add_option("--clients", options->clients, "connections")->capture_default_str();
-  op->add_option("--seconds", options->seconds, "of each measurement")->capture_default_str();
-  op->add_option("--repeats", options->repeats, "medians over so many")->capture_default_str();
+  op->add_option("--clients", options->clients, "connections")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  op->add_option("--seconds", options->seconds, "of each measurement")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  op->add_option("--repeats", options->repeats, "medians over so many")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
   op->add_option("--plexrld", options->plexrld, "the daemon's program");
   add_json_option(*op, options->json);
   on_chosen(*op, chosen, options, run_op);

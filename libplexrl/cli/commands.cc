@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <numeric>
@@ -89,6 +90,22 @@ std::string unknown_command(const CLI::App& app, int argc, const char* const* ar
   return "";
 }
 
+// What is wrong, and the command whose options tell more. The program's name is in front, since the
+// line often stands in the output file of a batch job.
+std::string usage_error(const CLI::App& app, const CLI::ParseError& error, const char* first) {
+  const CLI::App* at = &app;
+  std::string command = app.get_name();
+  while (!at->get_subcommands().empty()) {
+    at = at->get_subcommands().front();
+    command += " " + at->get_name();
+  }
+  std::string what = error.what();
+  if (what.size() > 1 && std::islower(static_cast<unsigned char>(what[1])) != 0)
+    what[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(what[0])));
+  if (first[0] == '-') what += "; options follow the command";
+  return what + "; see '" + command + " --help'";
+}
+
 int report(const Status& status) {
   if (status.ok()) return kExitOk;
   std::fprintf(stderr, "plexrl: %s\n", status.to_string().c_str());
@@ -128,11 +145,11 @@ int run_program(int argc, const char* const* argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     const std::string unknown = unknown_command(app, argc, argv);
-    if (error.get_exit_code() != 0 && !unknown.empty()) {
-      std::fprintf(stderr, "plexrl: %s\n", unknown.c_str());
-      return kExitUsage;
-    }
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    if (error.get_exit_code() == 0) return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    std::fprintf(stderr, "plexrl: %s\n",
+                 unknown.empty() ? usage_error(app, error, argc > 2 ? argv[1] : "").c_str()
+                                 : unknown.c_str());
+    return kExitUsage;
   }
   return flush_stdout(report(run_chosen(chosen)));
 }

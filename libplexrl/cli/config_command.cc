@@ -34,6 +34,12 @@ Status run_check(const ConfigOptions& options) {
                 {"errors", site.has_value() ? "" : site.error().text()}});
   else if (site.has_value())
     print_text(options.path() + ": ok\n");
+  // What the daemon and the plugins would say of a named file if it were the one in force.
+  if (site.has_value() && !options.file.empty())
+    if (const Status trust = config::load_site_config(options.path(), true).status(); !trust.ok())
+      print_progress("warning: plexrld would not take it as it lies here: " + trust.text());
+  if (site.status().code() == Code::NOT_FOUND && options.file.empty())
+    return {Code::NOT_FOUND, site.error().text() + "; 'plexrl config check FILE' checks another"};
   return site.status();
 }
 

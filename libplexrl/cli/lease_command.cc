@@ -300,7 +300,8 @@ void add_lease(CLI::App& app, Run& chosen) {
   auto* run = group->add_subcommand("run", "run a command while a lease is held");
   auto options = std::make_shared<LeaseOptions>();
   run->add_option("--device-bytes", options->device_bytes,
-                  "device memory that the command uses; default: all");
+                  "device memory that the command uses, as 4096 or 1G; default: all")
+      ->transform(CLI::AsSizeValue(false));
   run->add_option("--limit", options->limit_s, "longest hold in seconds; default: the site's")
       ->check(CLI::Range(0.1, 2592000.0));
   run->add_option("--yield-signal", options->yield_signal,

@@ -33,11 +33,25 @@ void add_service_options(CLI::App& command, ServiceTarget& target) {
       ->capture_default_str();
 }
 
+namespace {
+
+// Who asks from a login node has not mistyped anything: his job's node answers.
+Status with_place(const ServiceTarget& target, const Status& status) {
+  const char* own = std::getenv("PLEXRL_SOCKET");
+  if (status.code() != Code::UNAVAILABLE || !target.socket.empty() ||
+      (own != nullptr && *own != '\0'))
+    return status;
+  return {status.code(),
+          status.text() + " The node of a job answers: 'srun --jobid=JOB --overlap plexrl ...'"};
+}
+
+}  // namespace
+
 Result<nlohmann::json> ask(const ServiceTarget& target, wire::QueryKind kind,
                            std::uint32_t job_id) {
-  PLEXRL_ASSIGN(const std::string text,
-                client::query(target.connect_target(), kind, job_id, target.deadline()));
-  auto document = nlohmann::json::parse(text, nullptr, false);
+  const auto text = client::query(target.connect_target(), kind, job_id, target.deadline());
+  if (!text.has_value()) return with_place(target, text.status());
+  auto document = nlohmann::json::parse(*text, nullptr, false);
   if (!document.is_object())
     return error(Code::PROTOCOL, "plexrld answered with something that is not a JSON object");
   return document;

@@ -234,7 +234,8 @@ void add_sim(CLI::App& app, Run& chosen) {
   sim->add_option("--seed", options->seed, "everything random follows from it")
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{4294967295}));
   sim->add_option("--compare", options->compare, "POLICY, PLACEMENT or POLICY/PLACEMENT,...")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);  // the word behind it is the file
   sim->add_flag("!--no-sensitivity", options->sensitivity, "leave the sensitivity runs out");
   sim->add_option("--report", options->report, "write a page of the run");
   CLI::Option* replay = sim->add_option("--replay", options->replay, "decide a journal again");

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train_command.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
 #include <csignal>
 
 #include "cli/output.h"
@@ -19,7 +23,17 @@ struct TrainCommandOptions {
 std::atomic<bool> stop_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free, "it is set in a signal handler");
 
-void request_stop(int) { stop_requested = true; }
+constexpr char kStopping[] =
+    "plexrl: the run ends after this step; another signal ends it at once\n";
+
+void request_stop(int) {
+  const int saved = errno;
+  stop_requested = true;
+  // A step may take minutes: say that the signal has been seen. Nothing else can be done of a
+  // failure.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kStopping, sizeof kStopping - 1);
+  errno = saved;
+}
 
 // The first signal ends the run after the step in progress, a second one at once. No SA_RESTART, so
 // that the wait for tools ends early.
@@ -35,6 +49,10 @@ Status check(const TrainOptions& options) {
     return error(Code::INVALID_ARGUMENT,
                  "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
                  options.prompts, options.samples);
+  if (options.samples == 1 && options.steps > 0)
+    print_progress(
+        "warning: with --samples 1 each group is one answer, whose advantage is 0: GRPO learns "
+        "nothing");
   for (const std::string* path : {&options.summary, &options.checkpoint, &options.save})
     if (!path->empty()) PLEXRL_TRY(can_create(*path));
   return {};
@@ -53,6 +71,18 @@ Status run_train(const TrainCommandOptions& command) {
     PLEXRL_TRY(write_atomically(options.summary, summary.dump(2) + "\n"));
   if (command.json) print_json(summary);
   return {};
+}
+
+// CLI::PositiveNumber and NonNegativeNumber print the largest double, of 309 digits, as their end.
+CLI::Validator number_above_zero(bool or_zero) {
+  return {[or_zero](std::string& text) -> std::string {
+            double value = 0.0;
+            if (CLI::detail::lexical_cast(text, value) && std::isfinite(value) &&
+                (value > 0.0 || (or_zero && value == 0.0)))
+              return "";
+            return "'" + text + "' is not a number " + (or_zero ? "from 0 up" : "above 0");
+          },
+          or_zero ? "0.." : "above 0"};
 }
 
 void add_model_options(CLI::App& command, TrainOptions& options) {
@@ -82,14 +112,14 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
   command.add_option("--lr", options.learning_rate, "learning rate; default: 2e-4 full, 5e-4 lora")
-      ->check(CLI::PositiveNumber);
+      ->check(number_above_zero(false));
   command.add_option("--warmup", options.warmup_updates, "optimizer steps of linear warm-up")
       ->capture_default_str();
   command.add_option("--temperature", options.temperature, "of sampling")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above_zero(false))
       ->capture_default_str();
   command.add_option("--grad-clip", options.grad_clip_norm, "global gradient norm; 0: none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_above_zero(true))
       ->capture_default_str();
   command.add_option("--max-new-tokens", options.max_new_tokens,
                      "longest answer; default: the environment's");
@@ -111,7 +141,7 @@ void add_sft_options(CLI::App& command, TrainOptions& options) {
       ->check(CLI::Range(1U, 65'536U))
       ->capture_default_str();
   command.add_option("--sft-lr", options.sft_learning_rate, "learning rate of the warm start")
-      ->check(CLI::PositiveNumber)
+      ->check(number_above_zero(false))
       ->capture_default_str();
   command.add_option("--sft-warmup", options.sft_warmup_updates, "its steps of linear warm-up")
       ->capture_default_str();

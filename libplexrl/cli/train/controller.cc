@@ -77,6 +77,10 @@ Status Controller::attach() {
   model_id_ = facts.id;
   PLEXRL_TRY(choose_defaults(facts));
   PLEXRL_ASSIGN(tokenizer_, CharTokenizer::parse(facts.tokenizer));
+  // A problem that the model cannot read would end the run at the step that draws it.
+  PLEXRL_TRY(environment_.check_problems([this](const Problem& problem) -> Status {
+    return tokenizer_->encode(problem.prompt).status().within("prompt '" + problem.prompt + "'");
+  }));
   rollout_.emplace(service_, meter_, environment_, *tokenizer_, options_, facts.max_positions);
   checkpoint_.emplace(options_.checkpoint, fingerprint(options_));
   return position(facts);

@@ -3,6 +3,7 @@
 // gives the same problems. One thread.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,10 @@ class Environment {
   [[nodiscard]] virtual Problem training_problem(Random& random) = 0;
   [[nodiscard]] virtual Problem held_out_problem(Random& random) = 0;
   [[nodiscard]] virtual bool has_held_out() const { return true; }
+  // Calls `check` for each problem that was given, until one fails; made-up ones are not looked at.
+  [[nodiscard]] virtual Status check_problems(const std::function<Status(const Problem&)>&) const {
+    return {};
+  }
   // One reward per attempt, in order.
   [[nodiscard]] virtual Result<std::vector<double>> score(const std::vector<Attempt>& attempts) = 0;
 };

@@ -36,6 +36,8 @@ std::uint32_t characters(const std::string& text) {
 Result<std::unique_ptr<Environment>> JsonlEnvironment::open(const TrainOptions& options) {
   auto environment = std::make_unique<JsonlEnvironment>();
   const std::string path = options.environment.substr(kPrefix.size());
+  if (path.empty())
+    return error(Code::INVALID_ARGUMENT, "--env 'jsonl:': write jsonl:FILE, the file of problems");
   if (characters(options.stop_text) != 1)
     return error(Code::INVALID_ARGUMENT, "--stop '%s': write exactly one character",
                  options.stop_text.c_str());
@@ -85,6 +87,12 @@ Status JsonlEnvironment::add_line(const std::string& line) {
                  stop_.c_str());
   max_answer_chars_ = std::max(max_answer_chars_, characters(problem.answer) + 1);
   (is_held_out(problem.prompt) ? held_out_ : training_).push_back(std::move(problem));
+  return {};
+}
+
+Status JsonlEnvironment::check_problems(const std::function<Status(const Problem&)>& check) const {
+  for (const auto* const problems : {&training_, &held_out_})
+    for (const Problem& problem : *problems) PLEXRL_TRY(check(problem));
   return {};
 }
 

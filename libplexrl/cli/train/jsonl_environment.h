@@ -21,6 +21,8 @@ class JsonlEnvironment final : public Environment {
   [[nodiscard]] const std::string& stop_text() const override { return stop_; }
   [[nodiscard]] Problem training_problem(Random& random) override;
   [[nodiscard]] Problem held_out_problem(Random& random) override;
+  [[nodiscard]] Status check_problems(
+      const std::function<Status(const Problem&)>& check) const override;
   [[nodiscard]] bool has_held_out() const override { return !held_out_.empty(); }
   [[nodiscard]] Result<std::vector<double>> score(const std::vector<Attempt>& attempts) override;
 

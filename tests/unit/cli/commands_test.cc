@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <vector>
 
 #include "config.h"
@@ -57,6 +59,38 @@ TEST(Program, OtherErrorsStayAsTheyAre) {
   EXPECT_NE(run({"model"}).err.find("subcommand"), std::string::npos);
   EXPECT_EQ(run({"report", "seven"}).err.find("unknown command"), std::string::npos);
   EXPECT_EQ(run({"env", "--no-such-option"}).err.find("unknown command"), std::string::npos);
+}
+
+TEST(Program, UsageErrorsNameTheProgramAndTheHelpOfItsCommand) {
+  const Outcome option = run({"config", "check", "--jsno"});
+  EXPECT_EQ(option.exit_status, kExitUsage);
+  EXPECT_EQ(option.err.rfind("plexrl: ", 0), 0U) << option.err;
+  EXPECT_NE(option.err.find("--jsno"), std::string::npos) << option.err;
+  EXPECT_NE(option.err.find("'plexrl config check --help'"), std::string::npos) << option.err;
+  EXPECT_EQ(option.err.find("options follow"), std::string::npos) << option.err;
+  EXPECT_NE(run({"--json", "status"}).err.find("options follow the command"), std::string::npos);
+  EXPECT_NE(run({}).err.find("'plexrl --help'"), std::string::npos);
+}
+
+// A named file may lie anywhere, but whoever means to install it is told what would be refused.
+TEST(Program, CheckWarnsOfAFileThatOthersMayWrite) {
+  char name[] = "/tmp/plexrl-check-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  const std::string path = std::string(name) + "/site.yaml";
+  std::ofstream(path) << "cluster: c\npools:\n  - name: rl\n    partition: p\n    nodes: n1\n"
+                         "    models: demo\n    host_memory_mib: 512\n"
+                         "    device_memory_mib: 64\n    activation_memory_mib: 16\n"
+                         "models:\n  - name: demo\n    path: /m\n    parameters: 6\n"
+                         "    hidden_size: 4\n    layers: 1\n    intermediate_size: 8\n";
+  std::filesystem::permissions(path, std::filesystem::perms{0644});
+  const Outcome good = run({"config", "check", path.c_str()});
+  std::filesystem::permissions(path, std::filesystem::perms{0666});
+  const Outcome open = run({"config", "check", path.c_str()});
+  std::filesystem::remove_all(name);
+  EXPECT_EQ(good.exit_status, kExitOk);
+  EXPECT_TRUE(good.err.empty()) << good.err;
+  EXPECT_EQ(open.exit_status, kExitOk);
+  EXPECT_NE(open.err.find("chmod go-w"), std::string::npos) << open.err;
 }
 
 TEST(Program, HelpAndVersionSucceedOnStdout) {

@@ -49,6 +49,15 @@ TEST(ServiceCommands, NobodyListensIsAFailureWithThePath) {
   }
 }
 
+TEST(ServiceCommands, WhereNobodyIsAskedByNameTheNodeOfAJobIsPointedTo) {
+  setenv("PLEXRL_CONFIG", "/nonexistent/plexrl.yaml", 1);
+  const Outcome login = run({"jobs"});
+  unsetenv("PLEXRL_CONFIG");
+  EXPECT_EQ(login.exit_status, kExitFailed);
+  EXPECT_NE(login.err.find("srun --jobid=JOB --overlap"), std::string::npos) << login.err;
+  EXPECT_EQ(run({"jobs", "--socket", "/nonexistent/socket"}).err.find("srun"), std::string::npos);
+}
+
 TEST(ServiceCommands, ReportNeedsAJob) {
   EXPECT_EQ(run({"report"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "seven"}).exit_status, kExitUsage);
@@ -74,6 +83,28 @@ TEST(ServiceCommands, TrainChecksItsOptions) {
   EXPECT_EQ(run({"train", "--train", "both"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"train", "--format", "weights"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"train", "--env", "chess"}).exit_status, kExitFailed);
+}
+
+TEST(ServiceCommands, TrainSaysShortlyThatANumberIsNotOne) {
+  for (const char* option : {"--lr", "--sft-lr", "--temperature"})
+    for (const char* value : {"0", "-1", "x", "inf", "nan"}) {
+      const Outcome outcome = run({"train", option, value});
+      EXPECT_EQ(outcome.exit_status, kExitUsage) << option << " " << value;
+      EXPECT_NE(outcome.err.find("above 0"), std::string::npos) << outcome.err;
+      EXPECT_LT(outcome.err.size(), 120U);
+    }
+  EXPECT_EQ(run({"train", "--grad-clip", "-1"}).exit_status, kExitUsage);
+  EXPECT_EQ(run({"train", "--grad-clip", "0"}).exit_status, kExitFailed);  // not in a job
+}
+
+TEST(ServiceCommands, TrainWarnsOfGroupsOfOne) {
+  EXPECT_NE(run({"train", "--samples", "1"}).err.find("--samples 1"), std::string::npos);
+  EXPECT_EQ(run({"train", "--samples", "2"}).err.find("--samples"), std::string::npos);
+}
+
+TEST(ServiceCommands, LeaseTakesSizesWithAUnit) {
+  EXPECT_EQ(run({"lease", "run", "--device-bytes", "1G", "--", "true"}).exit_status, kExitFailed);
+  EXPECT_EQ(run({"lease", "run", "--device-bytes", "1X", "--", "true"}).exit_status, kExitUsage);
 }
 
 TEST(ServiceCommands, TrainKnowsBeforeItStartsThatItCannotWrite) {

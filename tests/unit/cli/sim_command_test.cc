@@ -69,6 +69,12 @@ TEST_F(SimCommand, PrintsOneDocument) {
   EXPECT_EQ(out_, first);
 }
 
+TEST_F(SimCommand, TheFileMayStandBehindWhatIsCompared) {
+  EXPECT_EQ(run({"--no-sensitivity", "--compare", "pack,fifo/isolated", path("w.yaml").c_str()}),
+            kExitOk)
+      << err_;
+}
+
 TEST_F(SimCommand, PrintsATable) {
   ASSERT_EQ(run({path("w.yaml").c_str(), "--no-sensitivity"}), kExitOk) << err_;
   EXPECT_NE(out_.find("phase-aware"), std::string::npos) << out_;

@@ -289,6 +289,23 @@ TEST_F(ControllerTest, AJobThatMayNotTrainIsToldSo) {
   EXPECT_NE(result.error().text().find("--plexrl-train"), std::string::npos);
 }
 
+TEST_F(ControllerTest, AProblemThatTheModelCannotReadIsFoundBeforeTheFirstStep) {
+  std::ofstream file(path("problems"));
+  for (int i = 10; i < 40; ++i)
+    file << R"({"prompt":")" << i << R"(=","answer":"1"})"
+         << "\n";
+  file << R"({"prompt":"12 =","answer":"1"})"
+       << "\n";
+  file.close();
+  options_.environment = "jsonl:" + path("problems");
+  FakeService service;
+  const auto result = run(service);
+  ASSERT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
+  EXPECT_NE(result.error().text().find("'12 ='"), std::string::npos) << result.error().text();
+  EXPECT_TRUE(service.requests.empty());
+  EXPECT_EQ(service.weights.step, 0U);
+}
+
 TEST_F(ControllerTest, LoraHasItsOwnLearningRate) {
   options_.steps = 1;
   FakeService service;
