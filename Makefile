@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin front: installs what is missing, bootstraps, configures out of tree in build/ and goes on there.
-#   make  deps  check  check-interop  demo  bench  sim-table  soak  gpu-check  lint  sanitize  install  clean
+#   make  deps  check  check-interop  demo  bench  sim-table  sim-validate  soak  gpu-check  lint  sanitize  install  clean
 # CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2; LINT_FLAGS=--fast leaves clang-tidy out.
 BUILD ?= build
 JOBS ?= 2
@@ -8,7 +8,7 @@ CONFIGURE_FLAGS ?=
 LINT_FLAGS ?=
 SHELL := /bin/bash
 
-.PHONY: all deps check check-interop demo bench sim-table soak gpu-check lint sanitize install clean distclean
+.PHONY: all deps check check-interop demo bench sim-table sim-validate soak gpu-check lint sanitize install clean distclean
 all: $(BUILD)/Makefile
 	@$(MAKE) --no-print-directory -C $(BUILD) -j$(JOBS) all
 
@@ -46,6 +46,11 @@ bench: all
 # simulates the workloads of tests/sim and writes the tables of doc/scheduling.md anew
 sim-table: all
 	@scripts/sim-table $(BUILD)
+
+# simulates the jobs of the last `make demo` (or of RECORDS=...) and compares
+RECORDS ?= $(BUILD)/demo/record
+sim-validate: all
+	@scripts/sim-validate $(BUILD) $(RECORDS)
 
 # knobs: doc/testing.md
 soak:

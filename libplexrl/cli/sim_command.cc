@@ -121,6 +121,8 @@ Status run_replay(const SimOptions& options) {
                 {"actions", summary->actions},
                 {"torn_bytes", summary->torn_bytes},
                 {"policy", summary->policy},
+                {"device_bytes", summary->device_bytes},
+                {"quantum_s", sim::seconds_of(summary->quantum)},
                 {"span_s", sim::seconds_of(summary->span)}});
     return {};
   }

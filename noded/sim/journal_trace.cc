@@ -118,6 +118,8 @@ Result<ReplaySummary> replay_journal(std::string_view bytes) {
   summary.records = segment.records.size();
   summary.torn_bytes = segment.torn_bytes;
   summary.policy = segment.header.config.policy;
+  summary.device_bytes = segment.header.config.device_capacity_bytes;
+  summary.quantum = segment.header.config.quantum;
   for (const core::Actions& each : actions) summary.actions += each.list.size();
   if (!segment.records.empty())
     summary.span = segment.records.back().at - segment.records.front().at;

@@ -12,6 +12,8 @@ struct ReplaySummary {
   std::size_t actions = 0;
   std::size_t torn_bytes = 0;  // of a last record that a crash cut off
   std::string policy;
+  std::uint64_t device_bytes = 0;  // for models and KV
+  Duration quantum{};
   Duration span{};  // from the first record to the last
 };
 

@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
 namespace plexrl::sim {
 namespace {
 
@@ -65,6 +70,7 @@ TEST(JournalTrace, IsDecidedAgain) {
   ASSERT_TRUE(summary) << summary.error().to_string();
   EXPECT_EQ(summary->records, 13U);
   EXPECT_EQ(summary->policy, "fifo");
+  EXPECT_EQ(summary->device_bytes, 100U);
   EXPECT_EQ(summary->span.ns, 210 * kMillisecond.ns);
   EXPECT_EQ(summary->actions, 6U);  // three starts, two resumes, one park
 }
@@ -98,6 +104,58 @@ TEST(JournalTrace, BecomesATrace) {
   EXPECT_EQ((*jobs)[1].ops[0].time.ns, 30 * kMillisecond.ns);
   EXPECT_EQ((*jobs)[1].ops[1].after, 1U);
   EXPECT_EQ((*jobs)[1].ops[1].think.ns, 30 * kMillisecond.ns);
+}
+
+// ---- journals of plexrld: `make demo` leaves them in build/demo/record ----
+
+constexpr const char* kJournals = PLEXRL_SOURCE_DIR "/tests/sim/journals";
+
+std::map<std::string, std::string> recorded() {
+  std::map<std::string, std::string> journals;
+  for (const auto& entry : std::filesystem::directory_iterator(kJournals)) {
+    if (entry.path().extension() != ".journal") continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    std::ostringstream bytes;
+    bytes << file.rdbuf();
+    journals[entry.path().filename()] = bytes.str();
+  }
+  return journals;
+}
+
+TEST(RecordedJournals, GiveTheSameActionsAgain) {
+  const auto journals = recorded();
+  ASSERT_GE(journals.size(), 2U) << kJournals;
+  for (const auto& [name, bytes] : journals) {
+    const auto summary = replay_journal(bytes);
+    ASSERT_TRUE(summary) << name << ": " << summary.error().to_string();
+    EXPECT_GT(summary->records, 500U) << name;
+    EXPECT_GT(summary->actions, 200U) << name;
+    EXPECT_EQ(summary->torn_bytes, 0U) << name;
+    EXPECT_LT(bytes.size(), 100'000U) << name << ": keep checked-in journals small";
+  }
+}
+
+TEST(RecordedJournals, ADamagedByteIsFound) {
+  for (const auto& [name, bytes] : recorded())
+    for (std::size_t at = 8; at < bytes.size(); at += bytes.size() / 50) {
+      std::string damaged = bytes;
+      damaged[at] = static_cast<char>(damaged[at] ^ 4);
+      const auto summary = replay_journal(damaged);
+      EXPECT_TRUE(!summary || summary->torn_bytes > 0) << name << " byte " << at;
+    }
+}
+
+// The same events, as if another policy had decided: the first record that differs is named.
+TEST(RecordedJournals, AnotherPolicyIsFound) {
+  for (const auto& [name, bytes] : recorded()) {
+    JournalSegment segment = decode_segment(bytes).value();
+    segment.header.config.policy = "fifo";
+    segment.header.snapshot.clear();
+    const auto actions = replay(segment);
+    ASSERT_FALSE(actions) << name;
+    EXPECT_NE(actions.error().text().find("gave other actions"), std::string::npos)
+        << actions.error().text();
+  }
 }
 
 }  // namespace
