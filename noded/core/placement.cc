@@ -107,9 +107,9 @@ Status PoolPlacer::submit(const PlacementJob& job, TimePoint) {
 
 std::optional<PoolPlacer::Plan> PoolPlacer::plan(const PlacementJob& job) {
   Plan plan;
-  OtherRole other;
+  std::vector<GroupId> joins;
   for (const RoleDemand& role : job.roles) {
-    const RoleChoice choice = choose_group(rule_, groups_, job, role, other);
+    const RoleChoice choice = choose_group(rule_, groups_, job, joins);
     std::optional<PlacementNodes::Shares> own;
     if (!choice.before) own = groups_.nodes(role.pool).take(role.gpus);
     const std::optional<GroupId> joined = choice.before ? choice.before
@@ -119,10 +119,7 @@ std::optional<PoolPlacer::Plan> PoolPlacer::plan(const PlacementJob& job) {
       undo(job, plan);
       return std::nullopt;
     }
-    if (joined) {
-      const auto outlook = groups_.outlook(groups_.at(*joined), role);
-      other = {*joined, outlook.delay_ns, outlook.others_wait_ns};
-    }
+    joins.push_back(joined.value_or(GroupId{}));
     plan.joins.push_back(joined);
     plan.nodes.push_back(own.value_or(PlacementNodes::Shares{}));
   }

@@ -16,12 +16,12 @@
 // Backfill: when the first job of the queue finds no place, a time is worked out at which it will
 // by the expected ends of the jobs that run. Later jobs go ahead where they do not delay that.
 //
-// phase-aware joins a group only when the worst case allows it: each job's step then takes at most
-// its bound times what it takes alone, when every op waits for the longest stretch of every other
-// job on the group less the job's own slack; the shares of the devices' time add up to at most 1;
-// and no two jobs that roll out for more than half of a step are on one group. A group in which
-// nobody's worst case is above 1.05 is taken first, the fullest such one; then a group of its own;
-// then the group with the least worst case.
+// phase-aware forecasts what a step of everybody would take (placement_forecast.h). It joins a
+// group only where the worst case keeps to everybody's bound and time is left on the group; jobs
+// that name no bound besides only where the shares of device time add up to at most 1 and no two
+// jobs are together that roll out for more than half of a step. First taken is a group in which on
+// average nobody is slowed down by more than the bound that it names, or 1.05 if it names none: the
+// one that the job fills best; then a group of its own; then the one where it waits least.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ using GroupId = StrongId<struct GroupTag>;
 using PlacedJobId = StrongId<struct PlacedJobTag>;
 
 constexpr std::uint32_t kDefaultSlowdownPermille = 2000;  // for jobs that name no bound
-// A group in which nobody's worst case is above this costs its jobs next to nothing.
+// For such jobs: what costs next to nothing.
 constexpr std::uint32_t kComfortPermille = 1050;
 
 struct PlacementPool {
@@ -73,7 +73,7 @@ struct PlacementJob {
     return max_slowdown_permille == 0 ? kDefaultSlowdownPermille : max_slowdown_permille;
   }
   [[nodiscard]] std::uint32_t comfort() const {
-    return bound() < kComfortPermille ? bound() : kComfortPermille;
+    return max_slowdown_permille == 0 ? kComfortPermille : max_slowdown_permille;
   }
 };
 

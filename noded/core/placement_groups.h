@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PlacementGroups: the groups that are there, who is on them, and what one more job would do to
-// them. What a choice asks for is kept up to date per group, so that looking at a group is O(1).
+// PlacementGroups: the groups that are there and who is on them. The sums of a group are kept up to
+// date, so that looking at it is O(1).
 #pragma once
 
 #include <map>
@@ -11,10 +11,17 @@
 
 namespace plexrl::core {
 
-// The part of the devices' time that a role takes.
-[[nodiscard]] std::uint64_t duty_ppm(const PlacementJob& job, const RoleDemand& role);
-// Only whole microseconds of a step count in bounds, so that products stay within 64 bits.
-[[nodiscard]] std::int64_t permille_of(Duration step, std::uint32_t permille);
+// Of a group: sums over its members.
+struct GroupLoad {
+  std::int64_t busy_ns = 0;      // device time of a step, on average, with its moves
+  std::int64_t burst_ns = 0;     // the longest, with its moves
+  std::int64_t residual_ns = 0;  // what a job that comes at any time finds left of it, on average
+  std::uint64_t duty_ppm = 0;
+
+  void add(const GroupLoad& other);
+  void take(const GroupLoad& other);
+};
+[[nodiscard]] GroupLoad load_of(const PlacementJob& job, const RoleDemand& role);
 
 struct PlacementGroup {
   std::uint32_t pool = 0;
@@ -24,13 +31,9 @@ struct PlacementGroup {
   std::uint32_t max_members = 0;  // the least of the members' limits
   std::uint64_t host_bytes = 0;   // of the members
   std::uint64_t host_room = 0;    // of the nodes
-  std::uint64_t duty_ppm = 0;     // sum of the members' shares of the device time
-  std::int64_t burst_ns = 0;      // what one op waits for at worst: sum over the members
-  bool rollout_heavy = false;     // one of the members is
-  // How much longer everybody here could be made to wait: with nobody's worst case above 1.05, and
-  // within the members' own bounds. Negative: not at all.
-  std::int64_t comfort_ns = 0;
-  std::int64_t margin_ns = 0;
+  GroupLoad load;
+  bool rollout_heavy = false;  // one of the members is
+  bool all_bounded = true;     // every member named its bound
   TimePoint expected_end{};
 };
 
@@ -38,18 +41,19 @@ class PlacementGroups {
  public:
   explicit PlacementGroups(const std::vector<PlacementPool>& pools);
 
-  // What a job would meet on a group.
-  struct Outlook {
-    bool fits = false;                // one more member, its host bytes
-    std::int64_t delay_ns = 0;        // of its own step at worst, less its slack
-    std::int64_t others_wait_ns = 0;  // what it adds to the others' waits
+  struct Placed {
+    PlacementJob job;
+    std::vector<GroupId> groups;  // one for each role
+    TimePoint expected_end{};
   };
-  [[nodiscard]] Outlook outlook(const PlacementGroup& group, const RoleDemand& role) const;
+  // Whether the group takes one more member, and its host bytes.
+  [[nodiscard]] static bool fits(const PlacementGroup& group, const RoleDemand& role);
 
   [[nodiscard]] PlacementNodes& nodes(std::uint32_t pool) { return nodes_[pool]; }
   [[nodiscard]] const PlacementNodes& nodes(std::uint32_t pool) const { return nodes_[pool]; }
   [[nodiscard]] const std::map<GroupId, PlacementGroup>& all() const { return groups_; }
   [[nodiscard]] const PlacementGroup& at(GroupId id) const { return groups_.at(id); }
+  [[nodiscard]] const Placed& job(PlacedJobId id) const { return jobs_.at(id); }
   // Groups of that size that may take one more member.
   [[nodiscard]] const std::set<GroupId>& open(std::uint32_t pool, std::uint32_t gpus) const;
 
@@ -60,17 +64,8 @@ class PlacementGroups {
   void remove(PlacedJobId job);
 
  private:
-  struct Placed {
-    PlacementJob job;
-    std::vector<GroupId> groups;
-    TimePoint expected_end{};
-  };
-  void enter(PlacementGroup& group, const Placed& placed, const RoleDemand& role);
+  static void enter(PlacementGroup& group, const Placed& placed, const RoleDemand& role);
   void recount(GroupId id);
-  void update_margins(PlacementGroup& group, GroupId id);
-  // The role's worst wait for the others on its group, before slack.
-  [[nodiscard]] std::int64_t raw_wait(const Placed& placed, std::size_t role) const;
-  [[nodiscard]] std::int64_t total_delay(const Placed& placed) const;
 
   std::vector<PlacementNodes> nodes_;
   std::map<GroupId, PlacementGroup> groups_;

@@ -2,63 +2,75 @@
 #include "core/placement_rules.h"
 
 #include <algorithm>
+#include <functional>
+
+#include "core/placement_forecast.h"
 
 namespace plexrl::core {
 namespace {
 
 constexpr std::uint64_t kAllTimePpm = 1'000'000;
 
-// The open group for which `score` is greatest; the oldest of equals.
-template <class Score>
-std::optional<GroupId> best(const PlacementGroups& groups, const RoleDemand& role, GroupId taken,
-                            Score score) {
-  std::optional<GroupId> chosen;
-  std::int64_t chosen_score = 0;
+// The open group for which `score` is greatest of those that are `allowed`; the oldest of equals.
+// What is allowed is costly to find out, so it is asked in the order of the scores, and not where
+// there is no score.
+template <class Score, class Allowed>
+std::optional<GroupId> best(const PlacementGroups& groups, const RoleDemand& role,
+                            const std::vector<GroupId>& taken, Score score, Allowed allowed) {
+  std::vector<std::pair<std::int64_t, GroupId>> list;
   for (const GroupId id : groups.open(role.pool, role.gpus)) {
     const PlacementGroup& group = groups.at(id);
-    if (id == taken || !groups.outlook(group, role).fits) continue;
-    const std::optional<std::int64_t> value = score(group);
-    if (!value || (chosen && *value <= chosen_score)) continue;
-    chosen = id;
-    chosen_score = *value;
+    if (std::find(taken.begin(), taken.end(), id) != taken.end()) continue;
+    if (!PlacementGroups::fits(group, role)) continue;
+    if (const std::optional<std::int64_t> value = score(group)) list.emplace_back(-*value, id);
   }
-  return chosen;
+  const auto later = std::greater<>();
+  std::make_heap(list.begin(), list.end(), later);
+  for (; !list.empty(); list.pop_back()) {
+    std::pop_heap(list.begin(), list.end(), later);
+    const GroupId id = list.back().second;
+    if (allowed(id)) return id;
+  }
+  return std::nullopt;
 }
 
-// A job that is on both groups would wait in both.
-bool share_a_member(const PlacementGroups& groups, const PlacementGroup& group, GroupId other) {
-  if (!other) return false;
-  const std::set<PlacedJobId>& there = groups.at(other).members;
-  return std::any_of(group.members.begin(), group.members.end(),
-                     [&](PlacedJobId member) { return there.contains(member); });
+constexpr auto kAny = [](GroupId) { return true; };
+
+// Jobs that named their bounds may fill a group that has time left; others must leave it some.
+bool has_time(const PlacementGroup& group, const PlacementJob& job, const RoleDemand& role) {
+  if (group.all_bounded && job.max_slowdown_permille != 0) return group.load.duty_ppm < kAllTimePpm;
+  if (group.rollout_heavy && role.rollout_heavy) return false;
+  return group.load.duty_ppm + load_of(job, role).duty_ppm <= kAllTimePpm;
 }
 
 RoleChoice phase_aware(const PlacementGroups& groups, const PlacementJob& job,
-                       const RoleDemand& role, const OtherRole& other) {
-  const std::uint64_t duty = duty_ppm(job, role);
-  // The delay of the job's step, when joining the group keeps everybody within the limit.
-  const auto delay = [&](const PlacementGroup& group, std::uint32_t permille,
-                         std::int64_t others_ns) -> std::optional<std::int64_t> {
-    if (group.rollout_heavy && role.rollout_heavy) return std::nullopt;
-    if (group.duty_ppm + duty > kAllTimePpm) return std::nullopt;
-    const PlacementGroups::Outlook outlook = groups.outlook(group, role);
-    const std::int64_t step_ns = job.step.ns + other.delay_ns + outlook.delay_ns;
-    const std::int64_t twice =
-        share_a_member(groups, group, other.joined) ? other.others_wait_ns : 0;
-    if (step_ns > permille_of(job.step, permille) || outlook.others_wait_ns + twice > others_ns)
+                       const std::vector<GroupId>& joined) {
+  const RoleDemand& role = job.roles[joined.size()];
+  const auto keeps = [&](ShareLimit limit) {
+    return [&groups, &job, &joined, limit](GroupId id) {
+      std::vector<GroupId> all = joined;
+      all.push_back(id);
+      return PlacementForecast(groups, job, all).keeps(limit);
+    };
+  };
+  const std::uint64_t duty = load_of(job, role).duty_ppm;
+  // Best is what fills a group exactly.
+  const auto filled = [&](const PlacementGroup& group) -> std::optional<std::int64_t> {
+    if (!has_time(group, job, role) || !may_keep(ShareLimit::kComfort, group, job, role))
       return std::nullopt;
-    return outlook.delay_ns;
+    const auto sum = static_cast<std::int64_t>(group.load.duty_ppm + duty);
+    return sum <= std::int64_t{kAllTimePpm} ? sum : 2 * std::int64_t{kAllTimePpm} - sum;
+  };
+  const auto soonest = [&](const PlacementGroup& group) -> std::optional<std::int64_t> {
+    if (!has_time(group, job, role) || !may_keep(ShareLimit::kBound, group, job, role))
+      return std::nullopt;
+    return -lateness(group.load, role).expected_ns;
   };
   RoleChoice choice;
-  choice.before = best(groups, role, other.joined, [&](const PlacementGroup& group) {
-    const auto cost = delay(group, job.comfort(), group.comfort_ns);
-    return cost ? std::optional(static_cast<std::int64_t>(group.duty_ppm)) : std::nullopt;
-  });
-  if (choice.before) return choice;
-  choice.after = best(groups, role, other.joined, [&](const PlacementGroup& group) {
-    const auto cost = delay(group, job.bound(), group.margin_ns);
-    return cost ? std::optional(-*cost) : std::nullopt;
-  });
+  choice.before = best(groups, role, joined, filled, keeps(ShareLimit::kComfort));
+  // Who names a bound is comfortable up to it.
+  if (!choice.before && job.max_slowdown_permille == 0)
+    choice.after = best(groups, role, joined, soonest, keeps(ShareLimit::kBound));
   return choice;
 }
 
@@ -78,7 +90,8 @@ const std::vector<PlacementRule>& placement_rules() {
 }
 
 RoleChoice choose_group(const PlacementRule& rule, const PlacementGroups& groups,
-                        const PlacementJob& job, const RoleDemand& role, const OtherRole& other) {
+                        const PlacementJob& job, const std::vector<GroupId>& joined) {
+  const RoleDemand& role = job.roles[joined.size()];
   const auto members = [](const PlacementGroup& group) {
     return std::optional(static_cast<std::int64_t>(group.members.size()));
   };
@@ -89,13 +102,13 @@ RoleChoice choose_group(const PlacementRule& rule, const PlacementGroups& groups
     case PlacementRule::Kind::kIsolated:
       return {};
     case PlacementRule::Kind::kPack:
-      return {best(groups, role, other.joined, members), std::nullopt};
+      return {best(groups, role, joined, members, kAny), std::nullopt};
     case PlacementRule::Kind::kSpread:
-      return {std::nullopt, best(groups, role, other.joined, fewest)};
+      return {std::nullopt, best(groups, role, joined, fewest, kAny)};
     case PlacementRule::Kind::kPhaseAware:
       break;
   }
-  return phase_aware(groups, job, role, other);
+  return phase_aware(groups, job, joined);
 }
 
 }  // namespace plexrl::core

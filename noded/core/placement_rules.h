@@ -25,15 +25,8 @@ struct RoleChoice {
 
 [[nodiscard]] const std::vector<PlacementRule>& placement_rules();
 
-// What the job's other role has joined already.
-struct OtherRole {
-  GroupId joined;                   // none: it has a group of its own
-  std::int64_t delay_ns = 0;        // that this costs a step of the job at worst
-  std::int64_t others_wait_ns = 0;  // and a step of each of the others there
-};
-
+// `joined`: for each of the job's roles before this one the group that it joins, or none.
 [[nodiscard]] RoleChoice choose_group(const PlacementRule& rule, const PlacementGroups& groups,
-                                      const PlacementJob& job, const RoleDemand& role,
-                                      const OtherRole& other);
+                                      const PlacementJob& job, const std::vector<GroupId>& joined);
 
 }  // namespace plexrl::core

@@ -83,7 +83,8 @@ const WorkloadKey<JobSpec> kJob[] = {
     {"sync_s", &JobSpec::sync_s, false, 0, 0,
      "Bringing new weights to the rollouts; occupies the training group."},
     {"slowdown_bound", &JobSpec::slowdown_bound, false, 0, 100,
-     "Bound on the job's slowdown; phase-aware placement keeps to it. 0: none of its own."},
+     "Bound on the job's slowdown; phase-aware placement shares as far as it allows. 0: none of "
+     "its own."},
 };
 
 const WorkloadKey<Published> kPublished[] = {

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <random>
+#include <set>
 
 namespace plexrl::core {
 namespace {
@@ -92,19 +94,46 @@ TEST(Placement, GroupsOfOneSizeAreShared) {
 
 TEST(Placement, PhaseAwareKeepsToTheBound) {
   const auto cluster = placer("phase-aware", 2);
-  PlacementJob strict = job(1, 30);
-  strict.max_slowdown_permille = 1310;  // bears 31 s of others: job 2's 29, its moves and its own
-  PlacementJob second = job(2, 29);
-  PlacementJob third = job(3, 5);
-  PlacementJob fourth = job(4, 20);
-  // 2 prefers a group of its own. 3 would make 1 wait too long, so it joins 2, and so does 4.
-  EXPECT_EQ(groups_of(*cluster, {strict, second, third, fourth}),
+  PlacementJob strict = job(1, 10);
+  strict.max_slowdown_permille = 1090;  // bears 9 s of others with their moves and its own
+  // 2 and 3 would make 1 wait for 31 and 22 s; 4 for 7 s.
+  EXPECT_EQ(groups_of(*cluster, {strict, job(2, 29), job(3, 20), job(4, 5)}),
             (std::vector<GroupId>{{1}, {2}, {2}, {1}}));
-  PlacementJob fifth = job(5, 9);
-  ASSERT_TRUE(cluster->submit(fifth, {}).ok());
+  ASSERT_TRUE(cluster->submit(job(5, 3), {}).ok());
   const auto placed = cluster->place({});
   ASSERT_EQ(placed.size(), 1U);
-  EXPECT_EQ(placed[0].groups[0], GroupId{2}) << "in group 1 job 1 would wait 32 s";
+  EXPECT_EQ(placed[0].groups[0], GroupId{2}) << "in group 1 job 1 would wait 11 s";
+}
+
+// Rolls out for `rollout` of 100 s on one group and trains for the rest on another one.
+PlacementJob two_sides(std::uint64_t id, std::int64_t rollout, std::uint32_t bound) {
+  PlacementJob made = job(id, rollout);
+  made.max_slowdown_permille = bound;
+  made.roles[0].rollout_heavy = rollout > 50;
+  made.roles.push_back(made.roles[0]);
+  made.roles[1].busy = made.roles[1].burst = seconds(100 - rollout);
+  made.roles[1].rollout_heavy = false;
+  made.roles[1].gpus = 16;
+  return made;
+}
+
+// A round of two takes 2 x 61 s of rollouts, and a tenth more; of three 2 x 61 + 61.
+TEST(Placement, PhaseAwareLetsJobsTakeTurnsWithinTheBoundsThatTheyNamed) {
+  const auto cluster = placer("phase-aware", 8);
+  for (const std::uint64_t id : {1U, 2U, 3U})
+    ASSERT_TRUE(cluster->submit(two_sides(id, 60, 1500), {}).ok());
+  auto placed = cluster->place({});
+  ASSERT_EQ(placed.size(), 3U);
+  EXPECT_EQ(placed[1].groups, placed[0].groups);
+  EXPECT_NE(placed[2].groups[0], placed[0].groups[0]) << "no time is left there";
+  for (const std::uint32_t bound : {0U, 1300U}) {
+    const auto other = placer("phase-aware", 8);
+    ASSERT_TRUE(other->submit(two_sides(1, 60, 1500), {}).ok());
+    ASSERT_TRUE(other->submit(two_sides(2, 60, bound), {}).ok());
+    placed = other->place({});
+    ASSERT_EQ(placed.size(), 2U);
+    EXPECT_NE(placed[1].groups[0], placed[0].groups[0]) << bound;
+  }
 }
 
 TEST(Placement, PhaseAwareSharesFirstWhatCostsNothing) {
@@ -185,19 +214,51 @@ struct Books {
   std::map<std::uint64_t, PlacementJob> jobs;
   std::map<std::uint64_t, std::vector<GroupId>> groups;
 
-  // The worst wait of a job's step by adding up everything anew.
+  // What the others on the job's group take at worst, for one of its roles.
+  [[nodiscard]] std::int64_t others_ns(std::uint64_t id, std::size_t role) const {
+    std::int64_t wait = 0;
+    for (const auto& [other, places] : groups)
+      for (std::size_t k = 0; k < places.size(); ++k)
+        if (other != id && places[k] == groups.at(id)[role])
+          wait += jobs.at(other).roles[k].burst.ns + jobs.at(other).roles[k].moves.ns;
+    return wait;
+  }
+  // A step of the job by adding up everything anew: at worst, but not more than one turn of all
+  // that are linked.
   [[nodiscard]] std::int64_t worst_ns(std::uint64_t id) const {
     std::int64_t total = jobs.at(id).step.ns;
     for (std::size_t role = 0; role < jobs.at(id).roles.size(); ++role) {
       const RoleDemand& mine = jobs.at(id).roles[role];
-      std::int64_t wait = 0;
-      for (const auto& [other, places] : groups)
-        for (std::size_t k = 0; k < places.size(); ++k)
-          if (other != id && places[k] == groups.at(id)[role])
-            wait += jobs.at(other).roles[k].burst.ns + jobs.at(other).roles[k].moves.ns;
+      const std::int64_t wait = others_ns(id, role);
       if (wait > 0) total += std::max<std::int64_t>(wait + mine.moves.ns - mine.slack.ns, 0);
     }
-    return total;
+    return std::min(total, round_ns(id));
+  }
+  [[nodiscard]] std::set<std::uint64_t> linked_with(std::uint64_t id) const {
+    std::set<std::uint64_t> found{id};
+    for (std::size_t before = 0; before != found.size();) {
+      before = found.size();
+      for (const auto& [other, places] : groups)
+        for (const std::uint64_t member : std::set<std::uint64_t>(found))
+          for (const GroupId place : groups.at(member))
+            if (std::find(places.begin(), places.end(), place) != places.end()) found.insert(other);
+    }
+    return found;
+  }
+  [[nodiscard]] std::int64_t round_ns(std::uint64_t id) const {
+    std::int64_t round = 0;
+    std::map<GroupId, std::pair<int, std::int64_t>> used;  // by how many, for how long
+    for (const std::uint64_t member : linked_with(id)) {
+      round = std::max(round, jobs.at(member).step.ns);
+      for (std::size_t k = 0; k < groups.at(member).size(); ++k) {
+        auto& [count, time] = used[groups.at(member)[k]];
+        ++count;
+        time += jobs.at(member).roles[k].busy.ns + jobs.at(member).roles[k].moves.ns;
+      }
+    }
+    for (const auto& [group, use] : used)
+      if (use.first > 1) round = std::max(round, use.second);
+    return round + round / 10;
   }
 };
 
@@ -207,6 +268,7 @@ PlacementJob random_job(std::uint64_t id, std::mt19937_64& random) {
   made.expected_run = seconds(static_cast<std::int64_t>(1 + random() % 5000));
   made.roles[0].max_sharers = 1 + static_cast<std::uint32_t>(random() % 5);
   made.roles[0].slack = seconds(static_cast<std::int64_t>(random() % 60));
+  made.roles[0].burst.ns += static_cast<std::int64_t>(random() % 20) * kSecond.ns;
   if (random() % 2 == 0) {
     RoleDemand second = made.roles[0];
     second.gpus = random() % 2 == 0 ? 4 : 16;
