@@ -57,10 +57,11 @@ const Key<PoolEntry> kPool[] = {
      "with --plexrl-train=none may open them."},
     {"max_lora_rank", &PoolEntry::max_lora_rank, Form::kNumber, false, 1, 256, nullptr,
      "Largest rank of a LoRA adapter."},
-    {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "round-robin fifo hrrs least-slowdown",
+    {"policy", &PoolEntry::policy, Form::kWord, false, 0, 0, "least-slowdown hrrs round-robin fifo",
      "Order in which jobs get the device group."},
     {"quantum_ms", &PoolEntry::quantum_ms, Form::kNumber, false, 1, 3600000, nullptr,
-     "Longest time that a job keeps the device group while others wait, in milliseconds."},
+     "Turn of a job on the device group while others wait, in milliseconds: under round-robin the "
+     "longest, under least-slowdown and hrrs the shortest."},
     {"lease_slice_s", &PoolEntry::lease_slice_s, Form::kNumber, false, 1, 86400, nullptr,
      "Time for which a lease keeps the device group though others wait, in seconds; then its "
      "holder is asked to yield."},

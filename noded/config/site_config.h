@@ -44,7 +44,7 @@ struct PoolEntry {
   std::string device = "cpu";
   std::string device_files;  // glob of the nodes' device files; empty: none
   std::uint32_t max_lora_rank = 64;
-  std::string policy = "round-robin";
+  std::string policy = "least-slowdown";
   std::uint64_t quantum_ms = 500;
   std::uint32_t lease_slice_s = 30;    // while others wait
   std::uint32_t lease_limit_s = 3600;  // the longest hold

@@ -88,7 +88,7 @@ struct Workload {
 };
 
 constexpr double kGb = 1e9;
-constexpr std::string_view kDefaultPolicy = "round-robin";
+constexpr std::string_view kDefaultPolicy = "least-slowdown";
 constexpr std::string_view kDefaultPlacement = "phase-aware";
 
 [[nodiscard]] Duration duration_of(double seconds);

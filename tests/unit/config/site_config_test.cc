@@ -136,7 +136,7 @@ TEST(SiteConfig, RefusesWrongShapesAndValues) {
       {"path: /models/tiny", "path: /models/../x", "is not an absolute path without '..'"},
       {"user: plexrl", "user: 'a b'", "daemon.user: 'a b' is not a name"},
       {"policy: fifo", "policy: lifo",
-       "'lifo' is not one of: round-robin, fifo, hrrs, least-slowdown"},
+       "'lifo' is not one of: least-slowdown, hrrs, round-robin, fifo"},
       {"daemon:\n", "deamon:\n", "deamon: unknown key; did you mean 'daemon'?"},
       {"  engine_threads: 2", "  engine_threads: 2\n  device: 3", "daemon.device: unknown key"},
   };

@@ -46,7 +46,7 @@ TEST(Lease, ParksWhatDoesNotFitBesideIt) {
 
 // Two leases and a model under every policy: nobody waits for ever, though a lease never ends.
 TEST(Lease, AlternatesUnderEveryPolicy) {
-  for (const char* policy : {"fifo", "round-robin"}) {
+  for (const char* policy : {"fifo", "round-robin", "hrrs", "least-slowdown"}) {
     SimulatedDevice device(config(policy), 1);
     add(device, 1, 90);
     add(device, 2, 90);

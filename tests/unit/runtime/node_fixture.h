@@ -69,6 +69,8 @@ class NodeFixture : public ::testing::Test {
     pool.models = {"tiny"};
     pool.host_memory_mib = 4;
     pool.device_memory_mib = 1;
+    // It does nothing ahead of time, so a test knows where state is.
+    pool.policy = "round-robin";
     pool.quantum_ms = 5;
     config_.pools.push_back(pool);
     config::ModelEntry model;
