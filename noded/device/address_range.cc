@@ -64,12 +64,11 @@ bool maps_huge_pages(const std::byte* data) {
 }
 
 // Fills the page tables. Huge pages one by one in the kernel, at two thirds of the cost of touching
-// them, and without a cache miss for each 64 KiB; small ones by touching them. What the first page
-// is, the others are supposed to be: where they are not, it takes longer.
-void fault_in(std::byte* data, std::size_t bytes) {
-  if (bytes >= kHugePage && maps_huge_pages(data) &&
-      (bytes == kHugePage ||
-       ::madvise(data + kHugePage, bytes - kHugePage, MADV_POPULATE_READ) == 0))
+// them, and without a cache miss for each 64 KiB; small ones by touching them.
+void fault_in(std::byte* data, std::size_t bytes, AddressRange::Pages pages) {
+  if (bytes >= kHugePage && pages == AddressRange::Pages::kUnknown && maps_huge_pages(data))
+    pages = AddressRange::Pages::kHuge;
+  if (pages == AddressRange::Pages::kHuge && ::madvise(data, bytes, MADV_POPULATE_READ) == 0)
     return;
   touch(data, bytes);
 }
@@ -102,10 +101,18 @@ Status AddressRange::map_lazily(std::size_t at, int fd, off_t offset, std::size_
   return errno_error(Code::NO_CAPACITY, errno, "map %zu bytes of the pool", bytes);
 }
 
-Status AddressRange::map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access) {
+Status AddressRange::map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access,
+                         Pages pages) {
   PLEXRL_TRY(map_lazily(at, fd, offset, bytes, access));
-  fault_in(data_ + at, bytes);
+  fault_in(data_ + at, bytes, pages);
   return {};
+}
+
+AddressRange::Pages AddressRange::pages_of(int fd, std::size_t bytes) {
+  if (bytes < kHugePage) return Pages::kSmall;
+  auto range = reserve(kHugePage);
+  if (!range || !range->map_lazily(0, fd, 0, kHugePage, Access::kRead).ok()) return Pages::kUnknown;
+  return maps_huge_pages(range->data()) ? Pages::kHuge : Pages::kSmall;
 }
 
 Status AddressRange::clear() {

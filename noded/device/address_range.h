@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "base/result.h"
@@ -15,6 +16,8 @@ namespace plexrl::device {
 class AddressRange {
  public:
   enum class Access : bool { kRead, kReadWrite };
+  // What a pool is made of, which says how its page tables are filled best.
+  enum class Pages : std::uint8_t { kUnknown, kSmall, kHuge };
 
   AddressRange() noexcept = default;
   AddressRange(AddressRange&& other) noexcept { *this = std::move(other); }
@@ -34,12 +37,17 @@ class AddressRange {
 
   // Shares bytes of `fd` from `offset` into [at, at + bytes), page tables filled. All multiples of
   // the page size and inside the range.
-  [[nodiscard]] Status map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access);
+  // A wrong `pages`, or a pool of both, costs time only.
+  [[nodiscard]] Status map(std::size_t at, int fd, off_t offset, std::size_t bytes, Access access,
+                           Pages pages = Pages::kUnknown);
   // Without filling the page tables.
   [[nodiscard]] Status map_lazily(std::size_t at, int fd, off_t offset, std::size_t bytes,
                                   Access access);
   // The whole range is without memory again; the address space is kept.
   [[nodiscard]] Status clear();
+
+  // Of the first page of `bytes` bytes of memory. kUnknown when that cannot be told.
+  [[nodiscard]] static Pages pages_of(int fd, std::size_t bytes);
 
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }

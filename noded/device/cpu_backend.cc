@@ -27,7 +27,10 @@ class CpuReservation final : public Reservation {
 };
 
 CpuBackend::CpuBackend(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count)
-    : pool_(std::move(pool)), chunk_bytes_(chunk_bytes), used_(chunk_count, false) {}
+    : pool_(std::move(pool)),
+      chunk_bytes_(chunk_bytes),
+      pages_(AddressRange::pages_of(pool_.get(), chunk_bytes * chunk_count)),
+      used_(chunk_count, false) {}
 
 Result<std::unique_ptr<Reservation>> CpuBackend::reserve(std::size_t bytes) {
   if (bytes == 0 || bytes > chunk_bytes_ * used_.size())
@@ -60,7 +63,7 @@ void CpuBackend::release(std::span<const ChunkIndex> chunks) {
 Status CpuBackend::map_run(AddressRange& range, const ChunkRun& run) {
   return range.map(run.at * chunk_bytes_, pool_.get(),
                    static_cast<off_t>(run.first) * static_cast<off_t>(chunk_bytes_),
-                   run.count * chunk_bytes_, AddressRange::Access::kReadWrite);
+                   run.count * chunk_bytes_, AddressRange::Access::kReadWrite, pages_);
 }
 
 Status CpuBackend::map_all(AddressRange& range, std::span<const ChunkIndex> chunks) {

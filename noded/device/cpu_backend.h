@@ -48,6 +48,7 @@ class CpuBackend : public DeviceBackend {
 
   UniqueFd pool_;
   std::size_t chunk_bytes_;
+  AddressRange::Pages pages_;
   CopyPath path_ = best_copy_path();
   std::mutex mutex_;
   std::vector<bool> used_;  // guarded by mutex_

@@ -7,7 +7,8 @@ namespace plexrl::device {
 
 Result<HostPool> HostPool::open(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count) {
   PLEXRL_TRY(check_pool(pool.get(), chunk_bytes, chunk_count).within("host pool"));
-  return HostPool(std::move(pool), chunk_bytes, chunk_count);
+  const auto pages = AddressRange::pages_of(pool.get(), chunk_bytes * chunk_count);
+  return HostPool(std::move(pool), chunk_bytes, chunk_count, pages);
 }
 
 Result<AddressRange> HostPool::map(std::span<const ChunkIndex> chunks,
@@ -17,8 +18,9 @@ Result<AddressRange> HostPool::map(std::span<const ChunkIndex> chunks,
   for (std::size_t at = 0; at < chunks.size();) {
     const ChunkRun run = run_at(chunks, at);
     const off_t offset = static_cast<off_t>(run.first) * static_cast<off_t>(chunk_bytes_);
-    PLEXRL_TRY(range.map(at * chunk_bytes_, pool_.get(), offset, run.count * chunk_bytes_, access)
-                   .within("host pool"));
+    PLEXRL_TRY(
+        range.map(at * chunk_bytes_, pool_.get(), offset, run.count * chunk_bytes_, access, pages_)
+            .within("host pool"));
     at += run.count;
   }
   return range;

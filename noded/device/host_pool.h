@@ -26,12 +26,17 @@ class HostPool {
   [[nodiscard]] int fd() const noexcept { return pool_.get(); }  // borrowed
 
  private:
-  HostPool(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count) noexcept
-      : pool_(std::move(pool)), chunk_bytes_(chunk_bytes), chunk_count_(chunk_count) {}
+  HostPool(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count,
+           AddressRange::Pages pages) noexcept
+      : pool_(std::move(pool)),
+        chunk_bytes_(chunk_bytes),
+        chunk_count_(chunk_count),
+        pages_(pages) {}
 
   UniqueFd pool_;
   std::size_t chunk_bytes_;
   std::size_t chunk_count_;
+  AddressRange::Pages pages_;
 };
 
 }  // namespace plexrl::device

@@ -73,6 +73,38 @@ TEST(ChunkPool, IsInHugePages) {
   ASSERT_TRUE(range.map(0, pool.get(), 0, kBytes, AddressRange::Access::kReadWrite).ok());
   EXPECT_EQ(bytes_in_huge_pages(range.data()), kBytes);
   EXPECT_EQ(bytes_in_huge_pages(range.data() + 1), 0U) << "no mapping begins there";
+  EXPECT_EQ(AddressRange::pages_of(pool.get(), kBytes), AddressRange::Pages::kHuge);
+}
+
+TEST(AddressRange, WhatAPoolIsMadeOfIsFoundOut) {
+  EXPECT_EQ(AddressRange::pages_of(-1, kHugePage), AddressRange::Pages::kUnknown);
+  const UniqueFd plain(::memfd_create("plain", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(plain.get(), kHugePage), 0);
+  EXPECT_EQ(AddressRange::pages_of(plain.get(), kHugePage / 2), AddressRange::Pages::kSmall);
+  auto range = AddressRange::reserve(kHugePage).value();
+  ASSERT_TRUE(range.map(0, plain.get(), 0, kHugePage, AddressRange::Access::kReadWrite).ok());
+  if (bytes_in_huge_pages(range.data()) > 0) GTEST_SKIP() << "here every memfd has huge pages";
+  EXPECT_EQ(AddressRange::pages_of(plain.get(), kHugePage), AddressRange::Pages::kSmall);
+}
+
+TEST(AddressRange, EveryByteIsThereHoweverItIsMapped) {
+  const UniqueFd pool(::memfd_create("bytes", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(pool.get(), 3 * kHugePage), 0);
+  for (off_t at = 0; at < static_cast<off_t>(3 * kHugePage); at += 4096)
+    ASSERT_EQ(::pwrite(pool.get(), &at, sizeof at, at), static_cast<ssize_t>(sizeof at));
+  auto range = AddressRange::reserve(2 * kHugePage).value();
+  using Pages = AddressRange::Pages;
+  for (const Pages pages : {Pages::kUnknown, Pages::kSmall, Pages::kHuge}) {
+    ASSERT_TRUE(
+        range.map(0, pool.get(), kHugePage, 2 * kHugePage, AddressRange::Access::kReadWrite, pages)
+            .ok());
+    for (std::size_t at = 0; at < 2 * kHugePage; at += 4096) {
+      off_t found = 0;
+      std::memcpy(&found, range.data() + at, sizeof found);
+      ASSERT_EQ(found, static_cast<off_t>(kHugePage + at));
+    }
+    ASSERT_TRUE(range.clear().ok());
+  }
 }
 
 TEST(AddressRange, LargeOnesBeginAtAHugePage) {
