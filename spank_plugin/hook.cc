@@ -6,16 +6,24 @@
 
 #include "guard.h"
 #include "job_description.h"
+#include "profile_cache.h"
 #include "site_cache.h"
+#include "slurm/controller_report.h"
+#include "slurm/profile_file.h"
 #include "submitters.h"
 
 namespace plexrl::job_submit {
 namespace {
 
 // Shared by the controllers of a cluster; empty where slurmctld does not say.
-std::string pools_path() {
+std::string state_dir() {
   if (&slurm_conf == nullptr || slurm_conf.state_save_location == nullptr) return {};
-  return std::string(slurm_conf.state_save_location) + "/plexrl_pools";
+  return slurm_conf.state_save_location;
+}
+
+std::string pools_path() {
+  const std::string directory = state_dir();
+  return directory.empty() ? directory : directory + "/plexrl_pools";
 }
 
 SiteCache& site_cache() {
@@ -28,10 +36,39 @@ Submitters& submitters() {
   return known;
 }
 
-const config::SiteConfig* look_at_site() {
-  const config::SiteConfig* site = site_cache().look(system_clock().now());
+ProfileCache& profile_cache() {
+  static ProfileCache cache(slurm::profiles_path(config::default_config_path()));
+  return cache;
+}
+
+slurm::FileSeen seen(const std::string& path, const std::string& problem) {
+  auto hash = slurm::file_hash(path);
+  return {hash ? std::move(*hash) : std::string(), problem};
+}
+
+// For `plexrl config check --controller`, when either file was read.
+void report_files() {
+  static std::uint64_t reported = 0;
+  const std::uint64_t reads = site_cache().reads() + profile_cache().reads();
+  const std::string directory = state_dir();
+  if (reads == reported || directory.empty()) return;
+  reported = reads;
+  const slurm::ControllerReport report{slurm::controller_host(),
+                                       seen(site_cache().path(), site_cache().problem().text()),
+                                       seen(profile_cache().path(), profile_cache().trouble())};
+  if (const Status status = slurm::write_report(directory, report); !status.ok())
+    slurm_error("plexrl: what was read cannot be noted: %s", status.text().c_str());
+}
+
+// Both files, as a change of either is reported with the other.
+const config::SiteConfig* look_at_files(TimePoint now) {
+  const config::SiteConfig* site = site_cache().look(now);
   if (site_cache().take_news())
     slurm_error("plexrl: site file: %s", site_cache().problem().text().c_str());
+  (void)profile_cache().look(now);
+  if (const std::string news = profile_cache().take_news(); !news.empty())
+    slurm_error("plexrl: profiles: %s", news.c_str());
+  report_files();
   return site;
 }
 
@@ -51,7 +88,8 @@ Status check_prolog_flags(bool has_script) {
 }
 
 Result<slurm::Rewrite> decide(const slurm::JobRequest& request, std::uint32_t uid) {
-  const config::SiteConfig* site = look_at_site();
+  const TimePoint now = system_clock().now();
+  const config::SiteConfig* site = look_at_files(now);
   if (site == nullptr && concerns_plexrl(request))
     return error(Code::UNAVAILABLE,
                  "the site's plexrl.yaml cannot be read; ask your administrator");
@@ -60,7 +98,7 @@ Result<slurm::Rewrite> decide(const slurm::JobRequest& request, std::uint32_t ui
   // The name service may be slow, and slurmctld waits: it is not asked for other jobs.
   if (!request.option(slurm::Option::kPool)) return slurm::rewrite(request, *site, {});
   PLEXRL_TRY(check_prolog_flags(request.has_script));
-  return slurm::rewrite(request, *site, submitters().get(uid, system_clock().now()));
+  return slurm::rewrite(request, *site, submitters().get(uid, now), profile_cache().profiles());
 }
 
 Answer decide_submission(job_desc_msg_t* description, std::uint32_t submit_uid) {
@@ -71,7 +109,7 @@ Answer decide_submission(job_desc_msg_t* description, std::uint32_t submit_uid) 
   if (!rewrite) return refuse(rewrite.error(), uid);
   if (rewrite->grant || rewrite->environment.size() != request.environment.size())
     apply(*rewrite, description);
-  return {};
+  return {SLURM_SUCCESS, rewrite->note.empty() ? "" : "plexrl: " + rewrite->note};
 }
 
 // slurmctld reads the environment of a job into one block, which the first entry points to; its own
@@ -107,13 +145,20 @@ bool is_privileged(std::uint32_t uid) {
 
 Answer decide_change(job_desc_msg_t* description, job_record* record, std::uint32_t uid) {
   if (is_privileged(uid)) return {};
-  const config::SiteConfig* site = look_at_site();
+  const config::SiteConfig* site = look_at_files(system_clock().now());
   const Status status = slurm::check_modify(read_modify(*description), pool_of(record),
                                             site != nullptr ? *site : site_cache().pools());
   return status.ok() ? Answer{} : refuse(status, uid);
 }
 
 }  // namespace
+
+void begin() noexcept {
+  (void)guarded("begin", SLURM_ERROR, [] {
+    (void)look_at_files(system_clock().now());
+    return SLURM_SUCCESS;
+  });
+}
 
 Answer submit(job_desc_msg_t* description, std::uint32_t submit_uid) noexcept {
   Answer answer;

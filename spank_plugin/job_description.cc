@@ -96,6 +96,7 @@ slurm::JobRequest read_request(const job_desc_msg_t& d) {
     if (const slurm::OptionRow* row = option_of(entry); row != nullptr)
       request.options[static_cast<std::size_t>(row->option)] = value_of(entry);
   }
+  request.name = text(d.name);
   request.partition = text(d.partition);
   request.tres_per_node = text(d.tres_per_node);
   request.tres_per_job = text(d.tres_per_job);

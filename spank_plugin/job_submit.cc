@@ -11,6 +11,11 @@ const char plugin_name[] = "PlexRL job_submit plugin";
 const char plugin_type[] = "job_submit/plexrl";
 const std::uint32_t plugin_version = SLURM_VERSION_NUMBER;  // must equal slurmctld's, micro too
 
+int init() {
+  plexrl::job_submit::begin();
+  return SLURM_SUCCESS;
+}
+
 int job_submit(job_desc_msg_t* description, std::uint32_t submit_uid, char** err_msg) {
   return plexrl::guarded("job_submit", SLURM_ERROR, [&] {
     const plexrl::job_submit::Answer answer = plexrl::job_submit::submit(description, submit_uid);

@@ -135,6 +135,7 @@ const luaL_Reg kFunctions[] = {
 }  // namespace
 
 extern "C" int luaopen_plexrl(lua_State* lua) {
+  plexrl::job_submit::begin();
   luaL_register(lua, "plexrl", kFunctions);
   return 1;
 }

@@ -8,25 +8,10 @@ namespace {
 
 constexpr Duration kRetry{5 * kSecond.ns};
 
-bool same(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
-         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec &&
-         a.st_ctim.tv_sec == b.st_ctim.tv_sec && a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
-}
-
 }  // namespace
 
-bool SiteCache::changed() {
-  struct stat now {};
-  // A missing file leaves zeros, which differ from those of any file.
-  if (::stat(path_.c_str(), &now) != 0) now = {};
-  const bool is_new = !known_ || !same(now, stat_);
-  known_ = true;
-  stat_ = now;
-  return is_new;
-}
-
 void SiteCache::read(TimePoint now) {
+  ++reads_;
   const std::string before = problem_.text();
   auto site = config::load_site_config(path_, true);
   problem_ = site.error();
@@ -52,7 +37,7 @@ void SiteCache::recall() {
 }
 
 const config::SiteConfig* SiteCache::look(TimePoint now) {
-  if (changed() || (!problem_.ok() && now >= retry_at_)) read(now);
+  if (stamp_.changed(path_) || (!problem_.ok() && now >= retry_at_)) read(now);
   return site_ ? &*site_ : nullptr;
 }
 

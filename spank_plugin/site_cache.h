@@ -7,13 +7,12 @@
 // plugins under a lock of its own.
 #pragma once
 
-#include <sys/stat.h>
-
 #include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "config/site_config.h"
+#include "file_stamp.h"
 #include "known_pools.h"
 
 namespace plexrl::job_submit {
@@ -29,11 +28,12 @@ class SiteCache {
   [[nodiscard]] const Status& problem() const { return problem_; }
   // After a look() that returned null: names and partitions of the pools that are known of old.
   [[nodiscard]] const config::SiteConfig& pools() const { return pools_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::uint64_t reads() const { return reads_; }
   // True once for each new problem.
   [[nodiscard]] bool take_news();
 
  private:
-  [[nodiscard]] bool changed();
   void read(TimePoint now);
   void recall();
 
@@ -44,8 +44,8 @@ class SiteCache {
   std::string recalled_;  // what recalling the pools came to; empty: not tried
   Status problem_;
   bool news_ = false;
-  bool known_ = false;  // stat_ is set
-  struct stat stat_ {};
+  std::uint64_t reads_ = 0;
+  FileStamp stamp_;
   TimePoint retry_at_;
 };
 

@@ -20,6 +20,7 @@
 #include "cli/model_command.h"
 #include "cli/node_check_command.h"
 #include "cli/ops_command.h"
+#include "cli/profiles_command.h"
 #include "cli/report_command.h"
 #include "cli/sim_command.h"
 #include "cli/status_command.h"
@@ -33,9 +34,9 @@ using Add = void (*)(CLI::App& app, Run& chosen);
 
 // In the order of `plexrl --help` and of plexrl(1).
 constexpr Add kCommands[] = {
-    add_status, add_jobs,   add_ops,        add_report, add_train, add_env,
-    add_config, add_model,  add_node_check, add_job,    add_drain, add_resume,
-    add_evict,  add_reload, add_bench,      add_lease,  add_sim,
+    add_status, add_jobs,   add_ops,    add_report,     add_profiles, add_train,
+    add_env,    add_config, add_model,  add_node_check, add_job,      add_drain,
+    add_resume, add_evict,  add_reload, add_bench,      add_lease,    add_sim,
 };
 
 // Edits that make one word of the other.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/config_command.h"
 
+#include "cli/controller_check.h"
 #include "cli/output.h"
 #include "config/config_text.h"
 #include "config/machine.h"
@@ -14,6 +15,8 @@ struct ConfigOptions {
   std::string file;
   std::string plugin_dir = PLEXRL_SLURM_PLUGIN_DIR;
   bool accounting = false;
+  bool controller = false;
+  std::string scontrol = "scontrol";
   bool json = false;
 
   [[nodiscard]] std::string path() const {
@@ -26,7 +29,22 @@ Result<config::SiteConfig> load(const ConfigOptions& options) {
   return config::load_site_config(options.path(), options.file.empty());
 }
 
+Status run_controller_check(const ConfigOptions& options) {
+  PLEXRL_ASSIGN(const Controllers controllers, find_controllers(options.scontrol));
+  const ControllerFindings findings = check_controllers(options.path(), controllers);
+  if (options.json) {
+    print_json(findings.document);
+  } else {
+    for (const std::string& note : findings.notes) print_progress(note);
+    if (findings.mistakes.empty()) print_text(options.path() + ", profiles, controllers: ok\n");
+  }
+  std::string text;
+  for (const std::string& mistake : findings.mistakes) text += (text.empty() ? "" : "\n") + mistake;
+  return text.empty() ? Status() : error(Code::INVALID_ARGUMENT, "%s", text.c_str());
+}
+
 Status run_check(const ConfigOptions& options) {
+  if (options.controller) return run_controller_check(options);
   const auto site = load(options);
   if (options.json)
     print_json({{"file", options.path()},
@@ -78,8 +96,12 @@ CLI::App* add_part(CLI::App& group, Run& chosen, const char* name, const char* s
 void add_config(CLI::App& app, Run& chosen) {
   auto* group = app.add_subcommand("config", "check and print the site file");
   group->require_subcommand(1);
-  add_part(*group, chosen, "check", "report all mistakes of a site file",
-           std::make_shared<ConfigOptions>(), run_check);
+  auto checked = std::make_shared<ConfigOptions>();
+  auto* check =
+      add_part(*group, chosen, "check", "report all mistakes of a site file", checked, run_check);
+  check->add_flag("--controller", checked->controller,
+                  "also the file of profiles, and whether the controllers have read the same");
+  check->add_option("--scontrol", checked->scontrol, "the scontrol program");
   add_part(*group, chosen, "dump", "print it with every default written out",
            std::make_shared<ConfigOptions>(), run_dump);
   auto options = std::make_shared<ConfigOptions>();

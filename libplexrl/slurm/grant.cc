@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "slurm/names.h"
+
 namespace plexrl::slurm {
 namespace {
 
@@ -12,13 +14,6 @@ constexpr std::size_t kMaxModels = 8;
 constexpr std::uint64_t kMaxMib = 1ULL << 30;
 
 Status malformed(const char* what) { return error(Code::INVALID_ARGUMENT, "grant: %s", what); }
-
-bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  });
-}
 
 // Takes "name=value:" (or "name=value" at the end) off the front.
 Result<std::string_view> take(std::string_view* text, std::string_view name) {
@@ -59,6 +54,7 @@ Status check_values(const Grant& grant) {
     return malformed("mode and rank do not fit");
   if (grant.slowdown_permille != 0 && grant.slowdown_permille < 1000)
     return malformed("the slowdown is below 1000");
+  if (!grant.name.empty() && !is_name(grant.name)) return malformed("the job's name is not a name");
   for (const std::string& model : grant.models) {
     if (!is_name(model)) return malformed("a model is not a name");
     if (std::count(grant.models.begin(), grant.models.end(), model) > 1)
@@ -76,6 +72,7 @@ std::string format_grant(const Grant& grant) {
                      ":slowdown=" + std::to_string(grant.slowdown_permille) + ":models=";
   for (std::size_t i = 0; i < grant.models.size(); ++i)
     text += (i == 0 ? "" : ",") + grant.models[i];
+  if (!grant.name.empty()) text += ":name=" + grant.name;
   return text;
 }
 
@@ -94,6 +91,9 @@ Result<Grant> parse_grant(std::string_view text) {
   PLEXRL_TRY(take_number(&rest, "slowdown", 1000000, &slowdown));
   PLEXRL_ASSIGN(const std::string_view models, take(&rest, "models"));
   PLEXRL_TRY(take_models(models, &grant.models));
+  if (!rest.empty()) {
+    PLEXRL_ASSIGN(grant.name, take(&rest, "name"));
+  }
   grant.share_percent = static_cast<std::uint32_t>(share);
   grant.lora_rank = static_cast<std::uint32_t>(rank);
   grant.slowdown_permille = static_cast<std::uint32_t>(slowdown);

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <optional>
 
+#include "slurm/names.h"
+
 namespace plexrl::slurm {
 namespace {
 
@@ -34,13 +36,8 @@ Status refuse(Option option, std::string_view value, const std::string& advice) 
                advice.c_str());
 }
 
-bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= 64 && text.front() != '-' &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '.' || c == '_' || c == '-';
-         });
-}
+// Not to be taken for an option.
+bool is_option_name(std::string_view text) { return is_name(text) && text.front() != '-'; }
 
 std::optional<std::uint32_t> whole(std::string_view text) {
   std::uint32_t value = 0;
@@ -56,7 +53,7 @@ std::span<const OptionRow, kOptionCount> option_table() { return kTable; }
 const OptionRow& option_row(Option option) { return kTable[static_cast<std::size_t>(option)]; }
 
 Result<std::string> parse_pool(std::string_view value) {
-  if (is_name(value)) return std::string(value);
+  if (is_option_name(value)) return std::string(value);
   return refuse(Option::kPool, value, "not the name of a pool; write --plexrl-pool=NAME");
 }
 
@@ -65,7 +62,7 @@ Result<std::vector<std::string>> parse_models(std::string_view value) {
   for (std::string_view rest = value;;) {
     const std::size_t comma = rest.find(',');
     const std::string_view name = rest.substr(0, comma);
-    if (!is_name(name))
+    if (!is_option_name(name))
       return refuse(Option::kModel, value, "write names with commas between, such as base,judge");
     if (std::find(models.begin(), models.end(), name) != models.end())
       return refuse(Option::kModel, value, "a model is named twice; name each once");

@@ -185,36 +185,49 @@ Status choose_training(const JobRequest& request, const PoolEntry& pool, Grant* 
   return {};
 }
 
-// What the user asks for or the pool gives; it is also the guess of how busy the job is.
-Status choose_asked_share(const JobRequest& request, const PoolEntry& pool, std::uint32_t* asked) {
-  *asked = pool.default_share;
-  const auto& text = request.option(Option::kShare);
-  if (!text) return {};
-  PLEXRL_ASSIGN(*asked, parse_share(*text));
-  if (*asked > pool.max_share)
-    return error(Code::PERMISSION,
-                 "--plexrl-share=%u: pool '%s' gives a job at most %u: write --plexrl-share=%u or "
-                 "leave it out",
-                 *asked, pool.name.c_str(), pool.max_share, pool.max_share >= 50 ? 50U : 25U);
-  return {};
+// How much of its time the job is busy: as earlier runs were, else as the user or the pool guesses.
+// What a user asks for in words is given, whatever was learnt: it is a reservation too.
+struct Demand {
+  std::uint32_t share = 0;
+  std::uint32_t busy = 0;
+};
+
+Result<Demand> choose_demand(const JobRequest& request, const PoolEntry& pool,
+                             const Profile* learnt) {
+  Demand demand{pool.default_share, 0};
+  if (const auto& text = request.option(Option::kShare); text) {
+    PLEXRL_ASSIGN(demand.share, parse_share(*text));
+    if (demand.share > pool.max_share)
+      return error(
+          Code::PERMISSION,
+          "--plexrl-share=%u: pool '%s' gives a job at most %u: write --plexrl-share=%u or "
+          "leave it out",
+          demand.share, pool.name.c_str(), pool.max_share, pool.max_share >= 50 ? 50U : 25U);
+  } else if (learnt != nullptr) {
+    demand.share = std::min(learnt_share(*learnt), pool.max_share);
+  }
+  demand.busy = learnt != nullptr ? learnt->busy_percent : demand.share;
+  return demand;
 }
 
-Status choose_share(const JobRequest& request, const PoolEntry& pool, Grant* grant) {
-  std::uint32_t asked = 0;
-  PLEXRL_TRY(choose_asked_share(request, pool, &asked));
-  grant->share_percent = asked;
+Status choose_share(const JobRequest& request, const PoolEntry& pool, const Profile* learnt,
+                    Grant* grant) {
+  PLEXRL_ASSIGN(const Demand demand, choose_demand(request, pool, learnt));
+  grant->share_percent = demand.share;
   const auto& text = request.option(Option::kSlowdown);
   if (!text) return {};
   PLEXRL_ASSIGN(grant->slowdown_permille, parse_slowdown(*text));
-  const std::uint32_t least = share_for_slowdown(asked, grant->slowdown_permille);
+  const std::uint32_t least = share_for_slowdown(demand.busy, grant->slowdown_permille);
   if (least > pool.max_share)
     return error(
         Code::PERMISSION,
         "--plexrl-slowdown=%s needs a share of %u for a job that is busy for %u percent of "
-        "its time, and pool '%s' gives at most %u: write a larger factor, a smaller "
-        "--plexrl-share if the job is less busy, or leave the factor out",
-        text->c_str(), least, asked, pool.name.c_str(), pool.max_share);
-  grant->share_percent = std::max(asked, least);
+        "its time%s, and pool '%s' gives at most %u: write a larger factor%s, or leave the "
+        "factor out",
+        text->c_str(), least, demand.busy, learnt != nullptr ? ", as its earlier runs were" : "",
+        pool.name.c_str(), pool.max_share,
+        learnt != nullptr ? "" : ", a smaller --plexrl-share if the job is less busy");
+  grant->share_percent = std::max(demand.share, least);
   return {};
 }
 
@@ -232,15 +245,27 @@ Status choose_memory(const SiteConfig& site, const PoolEntry& pool, Grant* grant
                static_cast<unsigned long long>(pool.host_memory_mib));
 }
 
-Result<Grant> make_grant(const JobRequest& request, const SiteConfig& site, const PoolEntry& pool) {
+// Everything but the share, which earlier runs of such a job decide.
+Result<Grant> begin_grant(const JobRequest& request, const PoolEntry& pool) {
   Grant grant;
   grant.pool = pool.name;
+  grant.name = profile_name(request.name);
   PLEXRL_TRY(choose_models(request, pool, &grant));
   PLEXRL_TRY(choose_training(request, pool, &grant));
-  PLEXRL_TRY(choose_share(request, pool, &grant));
-  if (const auto& text = request.option(Option::kEnv); text) PLEXRL_TRY(check_env(*text));
-  PLEXRL_TRY(choose_memory(site, pool, &grant));
   return grant;
+}
+
+Status finish_grant(const JobRequest& request, const SiteConfig& site, const PoolEntry& pool,
+                    const Profile* learnt, Grant* grant) {
+  PLEXRL_TRY(choose_share(request, pool, learnt, grant));
+  if (const auto& text = request.option(Option::kEnv); text) PLEXRL_TRY(check_env(*text));
+  return choose_memory(site, pool, grant);
+}
+
+std::string note_of(const Profile& learnt, const Grant& grant) {
+  return "share " + std::to_string(grant.share_percent) + ": earlier runs of '" + grant.name +
+         "' were busy for " + std::to_string(learnt.busy_percent) + " percent of their time (" +
+         std::to_string(learnt.runs) + (learnt.runs == 1 ? " run)" : " runs)");
 }
 
 Rewrite changes(const JobRequest& request, const PoolEntry& pool, const Grant& grant) {
@@ -266,7 +291,7 @@ Rewrite changes(const JobRequest& request, const PoolEntry& pool, const Grant& g
 }  // namespace
 
 Result<Rewrite> rewrite(const JobRequest& request, const SiteConfig& site,
-                        const Submitter& submitter) {
+                        const Submitter& submitter, const Profiles& profiles) {
   if (any_tres(request, names_plexrl))
     return error(Code::INVALID_ARGUMENT,
                  "gres/plexrl and gres/plexrl_mem are set by the site: leave them out and write "
@@ -275,8 +300,14 @@ Result<Rewrite> rewrite(const JobRequest& request, const SiteConfig& site,
   PLEXRL_ASSIGN(const PoolEntry* pool, choose_pool(request, site, submitter));
   PLEXRL_TRY(check_shape(request, *pool));
   PLEXRL_TRY(check_gpus(request, *pool));
-  PLEXRL_ASSIGN(const Grant grant, make_grant(request, site, *pool));
-  return changes(request, *pool, grant);
+  PLEXRL_ASSIGN(Grant grant, begin_grant(request, *pool));
+  const auto found = profiles.find(profile_key(submitter.uid, grant));
+  const Profile* const learnt = found == profiles.end() ? nullptr : &found->second;
+  PLEXRL_TRY(finish_grant(request, site, *pool, learnt, &grant));
+  Rewrite result = changes(request, *pool, grant);
+  const bool counted = !request.option(Option::kShare) || request.option(Option::kSlowdown);
+  if (learnt != nullptr && counted) result.note = note_of(*learnt, grant);
+  return result;
 }
 
 }  // namespace plexrl::slurm

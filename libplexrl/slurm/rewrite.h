@@ -12,12 +12,14 @@
 #include "config/site_config.h"
 #include "slurm/grant.h"
 #include "slurm/options.h"
+#include "slurm/profile.h"
 
 namespace plexrl::slurm {
 
 // What a submission asks for; empty and nullopt mean "not given".
 struct JobRequest {
   std::optional<std::string> options[kOptionCount];  // by Option; text from the user
+  std::string name;                                  // of the job
   std::string partition;                             // may be a list "a,b"
   std::string tres_per_node;                         // --gres, --gpus-per-node
   std::string tres_per_job;                          // --gpus
@@ -55,11 +57,12 @@ struct Rewrite {
   std::string tres_per_task;
   bool clear_gpu_hints = false;
   std::vector<std::string> environment;
+  std::string note;  // a sentence for the user: what was learnt from earlier runs; may be empty
 };
 
 // INVALID_ARGUMENT, NOT_FOUND, PERMISSION, NO_CAPACITY, UNSUPPORTED: the job is refused; the text
 // is one sentence that says what to write instead.
 [[nodiscard]] Result<Rewrite> rewrite(const JobRequest& request, const config::SiteConfig& site,
-                                      const Submitter& submitter);
+                                      const Submitter& submitter, const Profiles& profiles = {});
 
 }  // namespace plexrl::slurm

@@ -165,6 +165,52 @@ JOB
   done
 }
 
+as_admin() { root_ctl env PLEXRL_CONFIG="$PLEXRL_LAB/etc/plexrl.yaml" "$PLEXRL_LAB/bin/plexrl" "$@"; }
+checked() { as_admin config check --controller; }
+logged() { grep -rqF "$1" "$PLEXRL_LAB"/*/slurmctld.log; }
+
+# learnt BUSY: the document of a node's service on plx-alice's jobs of the name grpo.
+learnt() {
+  jq -n --argjson uid "$(id -u plx-alice)" --argjson busy "$1" '{profiles: [{uid: $uid, pool: "rl", name: "grpo",
+    train_mode: "lora", models: ["tiny"], runs: 4, busy_percent: $busy, rollout_percent: 20, training_percent: 10}]}'
+}
+
+@test "what earlier runs were replaces the pool's default share, by a file that may hold anything" {
+  learnt 38 >"$PLEXRL_LAB/learnt.json"
+  as_admin profiles export --from "$PLEXRL_LAB/learnt.json"
+  local file=$PLEXRL_LAB/etc/profiles
+  share_is() {
+    job=$(held "${pool_options[@]}" "${@:2}")
+    contains "$(job_field "$job" TresPerNode)" "plexrl:$1,"
+  }
+  share_is 40 -J grpo
+  share_is 25 -J other
+  share_is 25 -J grpo --plexrl-share=25
+  run as plx-alice sbatch -H -J grpo "${pool_options[@]}" --wrap true
+  contains "$output" "share 40: earlier runs of 'grpo' were busy for 38 percent of their time (4 runs)"
+  checked
+  # Lines that are none, then another file's owner, then no such file at all: slurmctld goes on.
+  head -c 20000 /dev/urandom >>"$file"
+  share_is 40 -J grpo
+  logged "plexrl: profiles: '$file': "
+  must_fail checked
+  learnt 44 | as_admin profiles export --from -
+  share_is 45 -J grpo
+  sed -i 's/ 44 / 12 /' "$file"
+  chown plx-bob "$file"
+  share_is 45 -J grpo
+  logged "run 'chown root $file'"
+  run checked
+  [ "$status" = 1 ]
+  contains "$output" "belongs to user"
+  rm "$file"
+  run checked
+  [ "$status" = 1 ]
+  contains "$output" "controller ctl has a '$file', this host has none"
+  share_is 25 -J grpo
+  checked
+}
+
 restart_slurmctld() {
   local old
   old=$(cat "$PLEXRL_LAB/state/slurmctld.pid")

@@ -20,11 +20,12 @@ void collect(CLI::App& app, const std::string& path, OptionTable& table) {
   const auto children = app.get_subcommands([](CLI::App*) { return true; });
   for (CLI::App* child : children)
     collect(*child, path.empty() ? child->get_name() : path + " " + child->get_name(), table);
-  if (!children.empty()) return;
-  Names& names = table[path];
+  Names names;
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
-      if (name != "help") names.insert(name);
+      if (name != "help" && name != "version") names.insert(name);
+  // A command that has parts can be run by itself when it has options of its own.
+  if (children.empty() || !names.empty()) table[path] = names;
 }
 
 OptionTable real_options() {

@@ -6,7 +6,7 @@
 namespace plexrl::slurm {
 namespace {
 
-Grant example() { return {"rl", 50, 1234, "lora", 16, 1500, {"tiny", "judge-v1.2"}}; }
+Grant example() { return {"rl", 50, 1234, "lora", 16, 1500, {"tiny", "judge-v1.2"}, ""}; }
 
 TEST(Grant, TextHasAFixedForm) {
   EXPECT_EQ(format_grant(example()),
@@ -14,8 +14,9 @@ TEST(Grant, TextHasAFixedForm) {
 }
 
 TEST(Grant, RoundTrip) {
-  for (const Grant& grant : {example(), Grant{"p", 100, 0, "full", 0, 0, {"m"}},
-                             Grant{"p", 1, 1ULL << 30, "none", 0, 100000, {"m"}}}) {
+  for (const Grant& grant : {example(), Grant{"p", 100, 0, "full", 0, 0, {"m"}, ""},
+                             Grant{"p", 1, 1ULL << 30, "none", 0, 100000, {"m"}, ""},
+                             Grant{"p", 1, 1, "none", 0, 0, {"m", "n"}, "run_1.sh"}}) {
     const auto parsed = parse_grant(format_grant(grant));
     ASSERT_TRUE(parsed) << parsed.error().to_string();
     EXPECT_EQ(*parsed, grant);
@@ -24,6 +25,9 @@ TEST(Grant, RoundTrip) {
 
 TEST(Grant, RefusesWhatTheHookWouldNotWrite) {
   const char* bad[] = {
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=a b",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=a:b=1",
       "",
       "rl",
       "v2:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m",

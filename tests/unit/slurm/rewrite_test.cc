@@ -19,6 +19,12 @@ config::SiteConfig site() {
   return site ? *site : config::SiteConfig{};
 }
 
+Profiles profiles() {
+  auto parsed = parse_profiles(kCasesProfiles);
+  EXPECT_TRUE(parsed && parsed->ignored == 1);
+  return parsed ? parsed->profiles : Profiles{};
+}
+
 const Submitter kAlice{1001, "alice", {"users"}};
 const Submitter kBob{1002, "bob", {"users"}};
 const Submitter kCarol{1003, "carol", {"users", "rlvr"}};
@@ -156,7 +162,10 @@ TEST(Rewrite, AcceptedJobsBecomeWhatTheTableSays) {
   for (const Acceptance& c : acceptances()) {
     JobRequest request = batch();
     c.change(&request);
-    const Rewrite result = accepted(request);
+    const auto rewritten = rewrite(request, site(), {kCasesUid, "", {}}, profiles());
+    ASSERT_TRUE(rewritten) << c.name << rewritten.error().text();
+    const Rewrite& result = *rewritten;
+    EXPECT_EQ(result.note, c.note) << c.name;
     EXPECT_EQ(result.grant ? format_grant(*result.grant) : "", c.grant) << c.name;
     EXPECT_EQ(result.environment, c.environment) << c.name;
     if (!result.grant) continue;
@@ -177,6 +186,19 @@ TEST(Rewrite, LimitsOfAClosedPoolHold) {
   request = batch("closed");
   set(&request, Option::kTrain, "lora");
   EXPECT_THAT(refused(request, kBob), HasSubstr("it allows: full"));
+}
+
+TEST(Rewrite, LearntSharesStayBelowThePoolsLimit) {
+  JobRequest request = batch("closed");
+  request.name = "busy";
+  const Profiles known = {{{kBob.uid, "closed", "full", {"tiny"}, "busy"}, {3, 90, 40, 50}}};
+  const auto result = rewrite(request, site(), kBob, known);
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->grant->share_percent, 50U);
+  set(&request, Option::kSlowdown, "1.2");
+  const auto bounded = rewrite(request, site(), kBob, known);
+  ASSERT_FALSE(bounded);
+  EXPECT_THAT(bounded.error().text(), HasSubstr("busy for 90 percent of its time, as its earlier"));
 }
 
 TEST(Rewrite, AUserWithoutAnyPoolIsTold) {

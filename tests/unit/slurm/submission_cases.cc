@@ -32,6 +32,14 @@ pools:
     activation_memory_mib: 256
 )";
 
+const char* const kCasesProfiles = R"(plexrl-profiles 1
+65534 rl lora tiny grpo 4 23 15 6
+65534 rl lora tiny long_name 1 96 90 6
+65534 rl full tiny,judge grpo 2 51 20 30
+1 rl lora tiny other 4 99 15 6
+65534 rl lora tiny broken 4 101 15 6
+)";
+
 void set(JobRequest* request, Option option, const char* value) {
   request->options[static_cast<std::size_t>(option)] = value;
 }
@@ -164,6 +172,34 @@ const std::vector<Acceptance>& acceptances() {
        "gres:plexrl:50,gres:plexrl_mem:82",
        "",
        {}},
+      {"a name that no run had", [](JobRequest* r) { r->name = "other"; },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=other", "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82", "", own},
+      {"a line that is no profile", [](JobRequest* r) { r->name = "broken"; },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=broken", "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82", "", own},
+      {"earlier runs", [](JobRequest* r) { r->name = "grpo"; },
+       "v1:pool=rl:share=25:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:25,gres:plexrl_mem:82", "", own,
+       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
+      {"earlier runs of a name with blanks", [](JobRequest* r) { r->name = "long name"; },
+       "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=long_name",
+       "plexrl", "gres:plexrl:100,gres:plexrl_mem:82", "", own,
+       "share 100: earlier runs of 'long_name' were busy for 96 percent of their time (1 run)"},
+      {"earlier runs, and a share that is asked for",
+       [](JobRequest* r) { r->name = "grpo", set(r, Option::kShare, "100"); },
+       "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:100,gres:plexrl_mem:82", "", own},
+      // 23 / (350 / 10 + 23): of what the runs were, not of the 50 that is asked for.
+      {"earlier runs and a bound",
+       [](JobRequest* r) {
+         r->name = "grpo";
+         set(r, Option::kShare, "25");
+         set(r, Option::kSlowdown, "1.35");
+       },
+       "v1:pool=rl:share=40:mem=82:mode=lora:rank=16:slowdown=1350:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:40,gres:plexrl_mem:82", "", own,
+       "share 40: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
       {"an ordinary job",
        [](JobRequest* r) {
          ordinary(r);

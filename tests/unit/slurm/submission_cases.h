@@ -14,12 +14,15 @@ namespace plexrl::slurm {
 
 // The site of the cases, as a file: pool rl for everybody, pool closed for bob and group rlvr.
 extern const char* const kCasesSite;
+// What earlier runs of kCasesUid's jobs told, as a file.
+extern const char* const kCasesProfiles;
+constexpr std::uint32_t kCasesUid = 65534;
 
 void set(JobRequest* request, Option option, const char* value);
 // A batch job of a pool; null leaves the option out.
 [[nodiscard]] JobRequest batch(const char* pool = "rl", const char* models = "tiny");
 
-// Each changes batch(), submitted by somebody who may use pool rl only.
+// Each changes batch(), submitted by kCasesUid, who may use pool rl only.
 struct Refusal {
   const char* name;
   std::function<void(JobRequest*)> change;
@@ -33,6 +36,7 @@ struct Acceptance {
   const char* tres_per_node;
   const char* other_tres;  // per job, socket and task, one after the other
   std::vector<std::string> environment;
+  const char* note = "";  // all of the text for the user
 };
 [[nodiscard]] const std::vector<Refusal>& refusals();
 [[nodiscard]] const std::vector<Acceptance>& acceptances();

@@ -35,6 +35,7 @@ Description::Description(const slurm::JobRequest& request) : Description() {
     entries.push_back("_SLURM_SPANK_OPTION_plexrl_" + name + "=" + *request.option(row.option));
   }
   options(entries);
+  put(&d.name, request.name);
   put_requests(request, &d);
   if (request.gpu_hints) put(&d.tres_bind, "gres:gpu:closest");
   if (request.exclusive) d.shared = JOB_SHARED_NONE;

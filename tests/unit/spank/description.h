@@ -26,8 +26,9 @@ class Description {
   ~Description() {
     free_array(&d.spank_job_env, d.spank_job_env_size);
     free_array(&d.environment, d.env_size);
-    for (char** field : {&d.partition, &d.tres_per_node, &d.tres_per_job, &d.tres_per_socket,
-                         &d.tres_per_task, &d.script, &d.cpus_per_tres, &d.features, &d.tres_bind})
+    for (char** field :
+         {&d.name, &d.partition, &d.tres_per_node, &d.tres_per_job, &d.tres_per_socket,
+          &d.tres_per_task, &d.script, &d.cpus_per_tres, &d.features, &d.tres_bind})
       std::free(*field);
   }
   Description(const Description&) = delete;

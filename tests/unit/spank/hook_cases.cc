@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr std::uint32_t kUser = 65534;  // in none of the site's groups
+using slurm::kCasesUid;
 
 std::string text(const char* field) { return field != nullptr ? field : ""; }
 
@@ -51,6 +51,7 @@ class CasesSite : public ::testing::Environment {
     ASSERT_NE(::mkdtemp(name), nullptr);
     top_ = name;
     std::ofstream(top_ + "/plexrl.yaml") << slurm::kCasesSite;
+    std::ofstream(top_ + "/profiles") << slurm::kCasesProfiles;
     ::setenv("PLEXRL_CONFIG", (top_ + "/plexrl.yaml").c_str(), 1);
   }
   void TearDown() override { std::filesystem::remove_all(top_); }
@@ -68,7 +69,7 @@ void check_submissions(const SubmitHook& hook) {
     slurm::JobRequest request = slurm::batch();
     c.change(&request);
     Description job(request);
-    const HookAnswer answer = hook(job, kUser);
+    const HookAnswer answer = hook(job, kCasesUid);
     EXPECT_EQ(answer.code, ESLURM_ACCESS_DENIED) << c.name;
     EXPECT_THAT(answer.text, HasSubstr(c.says)) << c.name;
     EXPECT_EQ(text(job.d.partition), request.partition) << c.name;
@@ -77,9 +78,9 @@ void check_submissions(const SubmitHook& hook) {
     slurm::JobRequest request = slurm::batch();
     c.change(&request);
     Description job(request);
-    const HookAnswer answer = hook(job, kUser);
+    const HookAnswer answer = hook(job, kCasesUid);
     EXPECT_EQ(answer.code, SLURM_SUCCESS) << c.name << ": " << answer.text;
-    EXPECT_EQ(answer.text, "") << c.name;
+    EXPECT_EQ(answer.text, *c.note == '\0' ? "" : std::string("plexrl: ") + c.note) << c.name;
     expect_result(c, job);
   }
 }
@@ -93,7 +94,7 @@ void check_changes(const ModifyHook& hook, bool gives_text) {
     c.change(&request);
     Description change(request);
     Description& job = c.pool_job ? pool_job : ordinary_job;
-    const HookAnswer answer = hook(change, job, kUser);
+    const HookAnswer answer = hook(change, job, kCasesUid);
     EXPECT_EQ(answer.code, c.says == nullptr ? SLURM_SUCCESS : ESLURM_ACCESS_DENIED) << c.name;
     if (gives_text && c.says != nullptr) {
       EXPECT_THAT(answer.text, HasSubstr(c.says)) << c.name;

@@ -70,7 +70,7 @@ TEST(JobDescription, WritesGrantRequestAndEnvironment) {
   job.d.tres_per_job = ::strdup("gres:gpu:2");
   job.d.cpus_per_tres = ::strdup("gpu:4");
   slurm::Rewrite rewrite;
-  rewrite.grant = slurm::Grant{"rl", 50, 100, "full", 0, 0, {"m"}};
+  rewrite.grant = slurm::Grant{"rl", 50, 100, "full", 0, 0, {"m"}, ""};
   rewrite.partition = "plexrl";
   rewrite.tres_per_node = "gres:plexrl:50";
   rewrite.clear_gpu_hints = true;
