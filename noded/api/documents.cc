@@ -299,6 +299,25 @@ std::string Documents::metrics(const Viewer& viewer) {
   return dump({{"text", metrics_text(node_, server_.counts(), viewer)}});
 }
 
+std::string Documents::profiles(const Viewer& viewer) {
+  json list = json::array();
+  for (const auto& [key, profile] : node_.profile_book().profiles()) {
+    if (!viewer.admin && key.uid != viewer.uid) continue;
+    list.push_back({{"uid", key.uid},
+                    {"user", user_name(key.uid)},
+                    {"pool", key.pool},
+                    {"name", key.name},
+                    {"train_mode", key.train_mode},
+                    {"models", key.models},
+                    {"runs", profile.runs},
+                    {"busy_percent", profile.busy_percent},
+                    {"rollout_percent", profile.rollout_percent},
+                    {"training_percent", profile.training_percent},
+                    {"share_percent", slurm::learnt_share(profile)}});
+  }
+  return dump({{"profiles", list}});
+}
+
 Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& viewer) {
   node_.accounting().advance(node_.clock().now());
   switch (query.kind) {
@@ -309,7 +328,7 @@ Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& v
     case wire::QueryKind::Ops:
       return ops(viewer);
     case wire::QueryKind::Report:
-      return report(query.job_id, viewer);
+      return query.job_id == 0 ? profiles(viewer) : report(query.job_id, viewer);
     case wire::QueryKind::Metrics:
       return metrics(viewer);
   }

@@ -32,6 +32,7 @@ class Documents {
   [[nodiscard]] std::string ops(const Viewer& viewer);
   [[nodiscard]] Result<std::string> report(std::uint32_t job_id, const Viewer& viewer);
   [[nodiscard]] std::string metrics(const Viewer& viewer);
+  [[nodiscard]] std::string profiles(const Viewer& viewer);
 
   runtime::NodeRuntime& node_;
   const Server& server_;

@@ -119,13 +119,13 @@ NodeRuntime::Live::Live(NodeRuntime& node, std::unique_ptr<state::StateManager> 
           {node.models_, *node.ops_, node.log_, node.flows_, results, service, dispatcher, *state}),
       model_service({node.config_, node.pool_, node.options_.run_dir, node.models_, node.tenants_,
                      node.log_, node.flows_, service, recovery, dispatcher, node.engines_, *state}),
-      tenant_service(
-          {node.seams_.clock, node.pool_, node.config_.daemon, node.tenants_, node.tasks_,
-           node.models_, *node.ops_, model_service, service, node.accounting_, *state},
-          [this, &node](TenantId tenant) {
-            lease_service.tenant_closed(tenant);
-            if (node.close_connections_) node.close_connections_(tenant);
-          }),
+      tenant_service({node.seams_.clock, node.pool_, node.config_.daemon, node.tenants_,
+                      node.tasks_, node.models_, *node.ops_, model_service, service,
+                      node.accounting_, node.profile_book_, *state},
+                     [this, &node](TenantId tenant) {
+                       lease_service.tenant_closed(tenant);
+                       if (node.close_connections_) node.close_connections_(tenant);
+                     }),
       reattach({node.engines_, node.models_, *node.ops_, node.log_, node.flows_, service,
                 dispatcher, recovery},
                [&node](EngineId engine) { node.engine_usable(engine); }) {
@@ -165,6 +165,7 @@ NodeRuntime::NodeRuntime(config::SiteConfig config, const config::PoolEntry& poo
       models_(seams_.store),
       log_(seams_.store),
       accounting_(seams_.store),
+      profile_book_(seams_.store),
       tasks_(seams_.store),
       device_watch_(seams_.device_users),
       checkpoints_(options_.state_dir + "/store", config_.daemon.store_quota_mib << 20),
@@ -198,6 +199,7 @@ Status NodeRuntime::load() {
   PLEXRL_TRY(models_.load());
   PLEXRL_TRY(log_.load());
   PLEXRL_TRY(accounting_.load());
+  PLEXRL_TRY(profile_book_.load());
   for (const auto& [id, tenant] : tenants_.all())
     if (!tenant.open()) accounting_.ended(id);
   PLEXRL_TRY(tasks_.load());

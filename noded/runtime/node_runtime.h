@@ -16,6 +16,7 @@
 #include "runtime/journal_writer.h"
 #include "runtime/lease_service.h"
 #include "runtime/op_files.h"
+#include "runtime/profile_book.h"
 #include "runtime/reattach.h"
 #include "runtime/region_service.h"
 #include "runtime/tenant_service.h"
@@ -97,6 +98,7 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] FlowTable& flows() { return flows_; }
   [[nodiscard]] const DeviceWatch& device_watch() const { return device_watch_; }
   [[nodiscard]] Accounting& accounting() { return accounting_; }
+  [[nodiscard]] const ProfileBook& profile_book() const { return profile_book_; }
   [[nodiscard]] EngineSupervisor& engines() { return engines_; }
   // Why the store does not take training ops and results; empty while it does.
   [[nodiscard]] const std::string& store_trouble() const { return log_.trouble(); }
@@ -147,6 +149,7 @@ class NodeRuntime final : public EngineWatcher {
   OpLog log_;
   FlowTable flows_;
   Accounting accounting_;
+  ProfileBook profile_book_;
   TaskWatch tasks_;
   DeviceWatch device_watch_;
   CheckpointStore checkpoints_;

@@ -113,6 +113,9 @@ void TenantService::end_incarnation(TenantId tenant) {
                                error(Code::CANCELLED, "the job has ended or was requeued"));
   parts_.accounting.advance(parts_.clock.now());
   parts_.accounting.ended(tenant);
+  const Tenant* const row = parts_.tenants.find(tenant);
+  const TenantTotals* const totals = parts_.accounting.find(tenant);
+  if (row != nullptr && totals != nullptr) parts_.profile_book.learn(*row, *totals);
 }
 
 Status TenantService::close(std::uint32_t job_id) {

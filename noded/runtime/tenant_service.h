@@ -12,6 +12,7 @@
 #include "config/site_config.h"
 #include "plexrl_generated.h"
 #include "runtime/model_service.h"
+#include "runtime/profile_book.h"
 #include "runtime/task_watch.h"
 #include "runtime/tenant_table.h"
 
@@ -37,6 +38,7 @@ class TenantService {
     ModelService& model_service;
     OpService& op_service;
     Accounting& accounting;
+    ProfileBook& profile_book;
     state::StateManager& state;
   };
   // `closed`: the tenant's connections have to go.

@@ -45,6 +45,27 @@ service_says() { [ "$(service_job "$1" "$2" "$3")" = "$4" ]; }
   [ "$(service_job node1 "$job" '.ops_done > 4')" = true ]
 }
 
+@test "what a run was is learnt, shown to its user, and decides the share of the next" {
+  job=$(submit plx-alice "${pool_options[@]}" -w node1 -J learns -o learns.out --wrap "$small_train")
+  finished "$job" COMPLETED
+  learnt() { on node1 plexrl profiles --json | jq -e '.profiles[] | select(.name == "learns")'; }
+  poll 10 learnt
+  [ "$(learnt | jq -r '"\(.user) \(.pool) \(.train_mode) \(.models[0]) \(.runs)"')" = "plx-alice rl lora tiny 1" ]
+  [ "$(learnt | jq '.busy_percent > 0 and .rollout_percent > 0 and .training_percent > 0')" = true ]
+  # Nothing of it to others.
+  as plx-bob srun "${pool_options[@]}" -w node1 plexrl profiles --json >"$BATS_TEST_TMPDIR/others.json"
+  [ "$(jq '[.profiles[] | select(.user == "plx-alice")] | length' "$BATS_TEST_TMPDIR/others.json")" = 0 ]
+  on node1 env PLEXRL_CONFIG="$PLEXRL_LAB/etc/plexrl.yaml" plexrl profiles export
+  # Busy or not, by what ran just now: the table of test_job_submit has the numbers.
+  busy=$(learnt | jq .busy_percent)
+  run as plx-alice sbatch --parsable "${pool_options[@]}" -H -J learns --wrap true
+  contains "$output" "earlier runs of 'learns' were busy for $busy percent of their time (1 run)"
+  share=$(((busy + 4) / 5 * 5))
+  [ "$share" -le 50 ] || share=50
+  contains "$(job_field "${lines[-1]}" TresPerNode)" "plexrl:$share,"
+  rm "$PLEXRL_LAB/etc/profiles"
+}
+
 @test "#SBATCH lines: full training with half of the device group" {
   job=$(submit_script plx-alice -w node1 -o full.out <<JOB
 #!/bin/bash
