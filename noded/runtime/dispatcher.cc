@@ -58,12 +58,18 @@ void Dispatcher::carry_out(const core::Actions& actions) {
       mover_.resume(resume->model);
     } else if (const auto* park = std::get_if<core::ParkModel>(&action)) {
       parts_.accounting.move_started(park->model, tenant_of(park->model));
-      if (removing_.count(park->model) != 0) {
-        mover_.forget(park->model);
-      } else {
-        mover_.park(park->model);
-      }
+      start_park(park->model);
     }
+  }
+}
+
+void Dispatcher::start_park(ModelId model) {
+  if (held_.count(parts_.models.engine_of(model)) != 0) {
+    park_later_.insert(model);
+  } else if (removing_.count(model) != 0) {
+    mover_.forget(model);
+  } else {
+    mover_.park(model);
   }
 }
 
@@ -269,13 +275,22 @@ void Dispatcher::remove_model(ModelId model) {
   removed(model);
 }
 
-void Dispatcher::engine_up(EngineId engine) { post(core::EngineUp{engine}); }
+void Dispatcher::engine_up(EngineId engine) {
+  if (held_.empty()) return post(core::EngineUp{engine});
+  up_later_.insert(engine);
+}
+
+void Dispatcher::release(EngineId engine) {
+  if (held_.erase(engine) == 0) return;
+  const std::set<ModelId> parks = std::exchange(park_later_, {});
+  for (const ModelId model : parks) start_park(model);
+  if (!held_.empty()) return;
+  const std::set<EngineId> up = std::exchange(up_later_, {});
+  for (const EngineId each : up) post(core::EngineUp{each});
+}
 
 Status Dispatcher::adopted(ModelId model, const wire::ModelHeldT& held) {
   PLEXRL_TRY(mover_.adopt(model, held));
-  // The row in the store may be older, see ModelTable::save_later().
-  if (Model* const row = parts_.models.find(model))
-    row->latest_version = std::max(row->latest_version, held.version);
   post(core::ModelResumed{model});
   return {};
 }
@@ -286,7 +301,9 @@ void Dispatcher::engine_lost(EngineId engine) {
   if (const EngineRow* row = parts_.models.engine(engine); row != nullptr && row->base_known)
     lost.push_back(row->base_model);
   std::vector<OpId> withdrawn;
+  up_later_.erase(engine);
   for (const ModelId model : lost) {
+    park_later_.erase(model);
     parts_.accounting.move_ended(model);
     (void)mover_.engine_lost(model);
     resume_failures_.erase(model);
@@ -306,6 +323,7 @@ void Dispatcher::engine_lost(EngineId engine) {
   const std::set<ModelId> removing = removing_;
   for (const ModelId model : lost)
     if (removing.count(model) != 0) removed(model);
+  release(engine);
 }
 
 void Dispatcher::resumed(ModelId model) {

@@ -95,7 +95,13 @@ class Dispatcher final : public MoveListener {
   void model_added(const Model& model, const slurm::Grant& grant);
   // model_gone follows, at once when nothing of it is on the device.
   void remove_model(ModelId model);
+  // Runs the engine's models, once no engine is held.
   void engine_up(EngineId engine);
+  // The engine may run an op of an earlier plexrld, of which the scheduler knows nothing: until it
+  // is released nothing starts on any engine, and none of its models leaves the device. A death of
+  // the engine releases it, too.
+  void hold(EngineId engine) { held_.insert(engine); }
+  void release(EngineId engine);
   // A model that the engine held over a restart of plexrld; before engine_up.
   [[nodiscard]] Status adopted(ModelId model, const wire::ModelHeldT& held);
   // Its models are off the device and its ops are withdrawn (state kHeld).
@@ -144,6 +150,7 @@ class Dispatcher final : public MoveListener {
   void back_at_manifest(ModelId model, const Status& why);
   void removed(ModelId model);
   void escalate(TimePoint now);
+  void start_park(ModelId model);
 
   Parts parts_;
   LeaseListener* leases_ = nullptr;
@@ -156,6 +163,9 @@ class Dispatcher final : public MoveListener {
   std::map<OpId, TimePoint> yield_due_;
   std::map<ModelId, unsigned> resume_failures_;
   std::set<ModelId> removing_;
+  std::set<EngineId> held_;
+  std::set<EngineId> up_later_;
+  std::set<ModelId> park_later_;
 };
 
 // The models of leases have numbers of their own, which depend on their op's.

@@ -6,7 +6,7 @@
 namespace plexrl::runtime {
 
 OpId ModelFlow::next_to_feed() {
-  if (recovering() || ready_.empty()) return {};
+  if (waits_for_engine_ || recovering() || ready_.empty()) return {};
   const bool wall = std::any_of(fed_.begin(), fed_.end(),
                                 [](const auto& entry) { return entry.second == Gate::kLoad; });
   if (wall) return {};
@@ -41,6 +41,7 @@ void ModelFlow::begin_recovery() {
   fed_.clear();
   replays_.clear();
   replacing_ = false;
+  waits_for_engine_ = false;
 }
 
 bool ModelFlow::replay_ended(OpId op) { return replays_.erase(op) != 0 && replays_.empty(); }

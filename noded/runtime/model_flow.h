@@ -37,6 +37,8 @@ class ModelFlow {
   // A publish is next: the newest version gets no new readers.
   [[nodiscard]] bool replacing() const { return replacing_; }
 
+  // After a restart nothing is fed until the engine has said what it holds: begin_recovery().
+  void wait_for_engine() { waits_for_engine_ = true; }
   // Recovery: everything that was fed or waits is forgotten; push() again in order.
   void begin_recovery();
   void expect_replay(OpId op) { replays_.insert(op); }
@@ -54,6 +56,7 @@ class ModelFlow {
   std::set<OpId> replays_;
   std::uint64_t readers_ = 0;
   bool replacing_ = false;
+  bool waits_for_engine_ = false;
 };
 
 }  // namespace plexrl::runtime

@@ -267,6 +267,7 @@ Status ModelService::remove(TenantId tenant, ModelId id) {
 
 void ModelService::drop(ModelId model) {
   parts_.models.find(model)->removing = true;
+  parts_.service.drop_replays(model);
   parts_.service.drop_ops(model, error(Code::CANCELLED, "the model was removed"));
   parts_.dispatcher.remove_model(model);
 }
@@ -287,7 +288,8 @@ void ModelService::gone(ModelId id) {
 void ModelService::remove_left_over() {
   std::vector<ModelId> left;
   for (const auto& [id, model] : parts_.models.all())
-    if (parts_.tenants.find(model.tenant) == nullptr || !parts_.models.engine(model.engine))
+    if (parts_.tenants.find(model.tenant) == nullptr || !parts_.models.engine(model.engine) ||
+        made_again(model))
       left.push_back(id);
   for (const ModelId id : left) {
     PLEXRL_LOG(kWarning, "model %llu: of a job or an engine that is gone: removed",
@@ -299,22 +301,53 @@ void ModelService::remove_left_over() {
   for (const EngineId id : engines) release_engine(id);
 }
 
+// Its creation failed as far as the job knows, which then made it anew.
+bool ModelService::made_again(const Model& model) const {
+  const auto mates = parts_.models.of_tenant(model.tenant);
+  return std::any_of(mates.begin(), mates.end(), [&](const Model* other) {
+    return other->name == model.name && other->id.value > model.id.value;
+  });
+}
+
 Status ModelService::restore() {
   remove_left_over();
   for (auto& [id, row] : parts_.models.engines())
     if (row.base_model && !row.base_segments.empty()) PLEXRL_TRY(add_base(row));
+  std::vector<ModelId> models;
+  for (const auto& [id, model] : parts_.models.all()) models.push_back(id);
+  for (const ModelId id : models)
+    if (parts_.models.find(id) != nullptr)
+      PLEXRL_TRY(add_again(id).within("model " + std::to_string(id.value)));
   for (auto& [id, model] : parts_.models.all()) {
-    Status added = add_known(model);
-    if (added.code() == Code::CORRUPT) {
-      // Erased by now: it begins anew, and recovery tells the client what it lost.
-      PLEXRL_LOG(kError, "%s", added.text().c_str());
-      added = add_known(model);
-    }
-    PLEXRL_TRY(added.within("model " + std::to_string(id.value)));
     PLEXRL_TRY(parts_.recovery.restore(model));
     parts_.dispatcher.model_added(model, parts_.tenants.find(model.tenant)->grant);
   }
   return {};
+}
+
+// One whose creation failed may have a row all the same, and no room. It has done nothing.
+Status ModelService::add_again(ModelId id) {
+  const Model& model = *parts_.models.find(id);
+  Status added = add_known(model);
+  if (added.code() == Code::CORRUPT) {
+    // Erased by now: it begins anew, and recovery tells the client what it lost.
+    PLEXRL_LOG(kError, "%s", added.text().c_str());
+    added = add_known(model);
+  }
+  const auto idle = [this](const Model* one) { return parts_.log.last_known(one->id) == 0; };
+  const auto mates = parts_.models.of_tenant(model.tenant);
+  auto mate = mates.begin();
+  while (added.code() == Code::NO_CAPACITY && mate != mates.end()) {
+    const Model* const one = *mate++;
+    if (one->id.value > id.value || !idle(one)) continue;
+    PLEXRL_LOG(kWarning, "%s: model %llu, which has done nothing, is removed",
+               added.to_string().c_str(), static_cast<unsigned long long>(one->id.value));
+    const bool last = one == &model;
+    gone(one->id);
+    if (last) return {};
+    added = add_known(model);
+  }
+  return added;
 }
 
 wire::ModelInfoT ModelService::info(const Model& model) const {

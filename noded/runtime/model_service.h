@@ -73,6 +73,8 @@ class ModelService {
   [[nodiscard]] Status add_known(const Model& model);
   void release_engine(EngineId engine);
   void remove_left_over();
+  [[nodiscard]] bool made_again(const Model& model) const;
+  [[nodiscard]] Status add_again(ModelId id);
   void fail_wanted(EngineId engine, const Status& why);
 
   Parts parts_;

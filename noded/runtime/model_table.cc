@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kModels = "models";
-constexpr std::string_view kEngines = "engines";
+constexpr const char* kModels = "models";
+constexpr const char* kEngines = "engines";
 // The last model number that was given out, so that a removed model's is not used again.
 constexpr std::string_view kCounters = "counters";
 constexpr std::uint64_t kModelCounter = 1;
@@ -54,16 +54,9 @@ ModelShape decode_shape(const json& row) {
 }
 
 std::string encode(const Model& m) {
-  return json{{"tenant", m.tenant.value},
-              {"engine", m.engine.value},
-              {"name", m.name},
-              {"base", m.base},
-              {"mode", static_cast<int>(m.mode)},
-              {"rank", m.lora_rank},
-              {"seed", m.seed},
-              {"latest_version", m.latest_version},
-              {"lost", m.lost},
-              {"shape", encode_shape(m.shape)}}
+  return json{{"tenant", m.tenant.value}, {"engine", m.engine.value},         {"name", m.name},
+              {"base", m.base},           {"mode", static_cast<int>(m.mode)}, {"rank", m.lora_rank},
+              {"seed", m.seed},           {"shape", encode_shape(m.shape)}}
       .dump();
 }
 
@@ -78,8 +71,6 @@ Model decode_model(std::uint64_t id, std::string_view text) {
   m.mode = static_cast<wire::TrainMode>(row.at("mode").get<int>());
   m.lora_rank = row.at("rank");
   m.seed = row.at("seed");
-  m.latest_version = row.at("latest_version");
-  m.lost = row.at("lost");
   m.shape = decode_shape(row.at("shape"));
   return m;
 }
@@ -157,7 +148,11 @@ Result<EngineId> ModelTable::add_engine(const std::string& base, wire::TrainMode
   if (mode == wire::TrainMode::Lora) {
     PLEXRL_ASSIGN(row.base_model, next_model_id());
   }
-  PLEXRL_TRY(save(row));
+  if (Status status = save(row); !status.ok()) {
+    left_.emplace(kEngines, row.id.value);
+    settle_doubt();
+    return status;
+  }
   engines_.emplace(row.id, row);
   return row.id;
 }
@@ -180,16 +175,26 @@ void ModelTable::remove_engine(EngineId id) {
   erase_later(kEngines, id.value);
 }
 
-void ModelTable::erase_later(std::string_view table, std::uint64_t key) {
+void ModelTable::erase_later(const std::string& table, std::uint64_t key) {
   store::Batch batch;
   batch.erase(table, key, 0, 0);
-  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
-               [table, key](const Status& status) {
-                 if (!status.ok())
-                   PLEXRL_LOG(kError, "row %llu of %.*s stays until the next start: %s",
-                              static_cast<unsigned long long>(key), static_cast<int>(table.size()),
-                              table.data(), status.to_string().c_str());
-               });
+  store_.write(std::make_shared<const store::Batch>(std::move(batch)), [table,
+                                                                        key](const Status& status) {
+    if (!status.ok())
+      PLEXRL_LOG(kError, "row %llu of %s stays until the next start: %s",
+                 static_cast<unsigned long long>(key), table.c_str(), status.to_string().c_str());
+  });
+}
+
+void ModelTable::settle_doubt() {
+  for (const auto& row : std::exchange(left_, {})) {
+    store::Batch batch;
+    batch.erase(row.first, row.second, 0, 0);
+    store_.write(std::make_shared<const store::Batch>(std::move(batch)),
+                 [this, row](const Status& status) {
+                   if (!status.ok()) left_.insert(row);
+                 });
+  }
 }
 
 EngineRow* ModelTable::engine(EngineId id) {
@@ -199,7 +204,11 @@ EngineRow* ModelTable::engine(EngineId id) {
 
 Result<ModelId> ModelTable::add(Model model) {
   PLEXRL_ASSIGN(model.id, next_model_id());
-  PLEXRL_TRY(save(model));
+  if (Status status = save(model); !status.ok()) {
+    left_.emplace(kModels, model.id.value);
+    settle_doubt();
+    return status;
+  }
   const ModelId id = model.id;
   models_.emplace(id, std::move(model));
   return id;
@@ -207,17 +216,6 @@ Result<ModelId> ModelTable::add(Model model) {
 
 Status ModelTable::save(const Model& model) {
   return store_.put(kModels, model.id.value, 0, encode(model));
-}
-
-void ModelTable::save_later(const Model& model) {
-  store::Batch batch;
-  batch.put(kModels, model.id.value, 0, encode(model));
-  store_.write(std::make_shared<const store::Batch>(std::move(batch)),
-               [id = model.id](const Status& status) {
-                 if (!status.ok())
-                   PLEXRL_LOG(kError, "model %llu: %s", static_cast<unsigned long long>(id.value),
-                              status.to_string().c_str());
-               });
 }
 
 void ModelTable::remove(ModelId id) {

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -55,8 +57,8 @@ struct Model {
   std::uint64_t seed = 0;
   ModelShape shape;
   state::Position position;          // as of the last applied op
-  std::uint64_t latest_version = 0;  // newest published
-  bool lost = false;                 // the next call gets LOST once
+  std::uint64_t latest_version = 0;  // newest published; not durable (from manifest and log)
+  bool lost = false;                 // the next call gets LOST once; not durable (from the log)
   bool removing = false;             // takes no ops any more; not durable
   bool resident = false;             // not durable
 };
@@ -78,11 +80,12 @@ class ModelTable {
   // Gives the model its id and stores it.
   [[nodiscard]] Result<ModelId> add(Model model);
   [[nodiscard]] Status save(const Model& model);
-  // Not waited for; a failure is logged. For what a restart finds out again.
-  void save_later(const Model& model);
   // Not waited for: by the order of the store its row goes behind all that was its own. A row that
   // stays is found by the next start.
   void remove(ModelId id);
+  // The store may hold rows of models or engines whose making failed.
+  [[nodiscard]] bool in_doubt() const { return !left_.empty(); }
+  void settle_doubt();  // erases them again
   [[nodiscard]] Model* find(ModelId id);
   [[nodiscard]] Model* find(TenantId tenant, const std::string& name);
   [[nodiscard]] std::vector<Model*> of_tenant(TenantId tenant);
@@ -98,10 +101,11 @@ class ModelTable {
 
  private:
   [[nodiscard]] Result<ModelId> next_model_id();
-  void erase_later(std::string_view table, std::uint64_t key);
+  void erase_later(const std::string& table, std::uint64_t key);
   store::AsyncStore& store_;
   std::map<EngineId, EngineRow> engines_;
   std::map<ModelId, Model> models_;
+  std::set<std::pair<std::string, std::uint64_t>> left_;  // table and key
   std::uint64_t last_model_ = 0;
   std::uint64_t last_engine_ = 0;
 };

@@ -315,7 +315,7 @@ void Mover::discard(ModelId model, std::function<void()> done) {
                   if (!reply)
                     PLEXRL_LOG(kError, "model %llu: forget: %s", number(model),
                                reply.error().to_string().c_str());
-                  (void)engine_lost(model);
+                  if (models_.find(model) != nullptr) (void)engine_lost(model);
                   done();
                 });
 }

@@ -385,9 +385,11 @@ std::set<pid_t> NodeRuntime::device_holders() {
 
 // What the store did not take, a full disk as a rule, is offered again until it does.
 TimePoint NodeRuntime::retry_store(TimePoint now) {
-  if (log_.trouble().empty()) return {};
+  if (log_.trouble().empty() && !models_.in_doubt() && !tenants_.in_doubt()) return {};
   if (now >= store_retry_) {
     log_.retry();
+    models_.settle_doubt();
+    tenants_.settle_doubt();
     store_retry_ = now + kStoreRetry;
   }
   return store_retry_;

@@ -48,6 +48,12 @@ bool Op::publish() const {
   return save != nullptr && save->target == wire::SaveTarget::Sampler;
 }
 
+bool Op::needs_client_fd() const {
+  if (const auto* save = args.AsSaveArgs()) return save->target == wire::SaveTarget::ClientFd;
+  const auto* load = args.AsLoadArgs();
+  return load != nullptr && load->target == wire::SaveTarget::ClientFd;
+}
+
 bool Op::has_effect() const {
   if (kind == core::OpKind::kOptimStep || kind == core::OpKind::kLoad) return true;
   if (const auto* fb = args.AsForwardBackwardArgs()) return !fb->forward_only;

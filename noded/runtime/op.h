@@ -82,6 +82,8 @@ struct Op {
   // Sampling that a retry is recognised of.
   [[nodiscard]] bool known_sampling() const { return sampling_client > 0 && number > 0; }
   [[nodiscard]] bool publish() const;
+  // A save to or load from a client's file, which comes with the request only.
+  [[nodiscard]] bool needs_client_fd() const;
   // Changes the model's state or its gradients when it succeeds.
   [[nodiscard]] bool has_effect() const;
   [[nodiscard]] bool fed() const {

@@ -12,6 +12,9 @@ namespace {
 
 constexpr std::string_view kOps = "ops";
 constexpr std::string_view kResults = "results";
+constexpr std::string_view kLosses = "losses";
+// Has one row of a model: gone_up_to, only_in_manifest and, while the client has to be told, code
+// and text of the failure, with blanks in between.
 
 std::string_view text_of(const flatbuffers::DetachedBuffer& buffer) {
   return {reinterpret_cast<const char*>(buffer.data()), buffer.size()};
@@ -57,9 +60,12 @@ Status OpLog::load() {
         Index& index = models_[ModelId{key}];
         // A damaged row is found out by who reads it.
         const auto op = op_of(std::string(value));
-        index.ops[seq] = {value.size(), op && leads_to_commit(*op)};
+        index.ops[seq] = {value.size(), op && leads_to_commit(*op), op && op->publish()};
         index.op_bytes += value.size();
       }));
+  PLEXRL_TRY(store_.scan(kLosses, [this](std::uint64_t key, std::uint64_t, std::string_view value) {
+    decode_loss(std::string(value), models_[ModelId{key}]);
+  }));
   return store_.scan(kResults,
                      [this](std::uint64_t key, std::uint64_t seq, std::string_view value) {
                        Index& index = models_[ModelId{key}];
@@ -102,10 +108,15 @@ void OpLog::append(const Op& op) {
   // A number may come again: a client's file is not there after a restart, so it sends the op anew.
   Logged& logged = index.ops[op.seq];
   index.op_bytes += bytes.size() - logged.bytes;
-  logged = {bytes.size(), leads_to_commit(op)};
+  logged = {bytes.size(), leads_to_commit(op), op.publish()};
   store::Batch batch;
   batch.put(kOps, op.model.value, op.seq, text_of(bytes));
   add_row(op.model, std::move(batch));
+}
+
+bool OpLog::has_op(ModelId model, std::uint64_t seq) const {
+  const auto found = models_.find(model);
+  return found != models_.end() && found->second.ops.count(seq) != 0;
 }
 
 std::vector<std::uint64_t> OpLog::logged(ModelId model) const {
@@ -123,16 +134,97 @@ Result<Op> OpLog::read(ModelId model, std::uint64_t seq) const {
   return op;
 }
 
-void OpLog::committed(ModelId model, std::uint64_t seq) {
-  Index& index = models_[model];
+void OpLog::erase_ops(ModelId model, Index& index, std::uint64_t seq, store::Batch& batch) {
   const auto last = index.ops.upper_bound(seq);
   if (last == index.ops.begin()) return;
   for (auto it = index.ops.begin(); it != last; it = index.ops.erase(it))
     index.op_bytes -= it->second.bytes;
-  store::Batch batch;
   batch.erase(kOps, model.value, 0, seq);
+}
+
+void OpLog::committed(ModelId model, std::uint64_t seq) {
+  store::Batch batch;
+  erase_ops(model, models_[model], seq, batch);
+  if (!batch.changes().empty()) add_row(model, std::move(batch));
+}
+
+std::uint64_t OpLog::last_published(ModelId model) const {
+  const auto found = models_.find(model);
+  if (found == models_.end()) return 0;
+  const auto& ops = found->second.ops;
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    if (!op->second.publishes || !has_result(model, op->first)) continue;
+    const auto outcome = result(model, op->first);
+    if (outcome && outcome->status.ok()) return op->first;
+  }
+  return 0;
+}
+
+// ---- losses ----
+
+void OpLog::decode_loss(const std::string& row, Index& index) {
+  char* rest = nullptr;
+  index.gone_up_to = std::strtoull(row.c_str(), &rest, 10);
+  index.only_in_manifest = std::strtoull(rest, &rest, 10);
+  if (*rest == '\0') return;
+  wire::FailureT failure;
+  failure.code = static_cast<int>(std::strtol(rest, &rest, 10));
+  failure.text = *rest == '\0' ? rest : rest + 1;
+  index.loss = wire::from_failure(failure);
+}
+
+void OpLog::put_loss(ModelId model, const Index& index, store::Batch& batch) {
+  std::string row = std::to_string(index.gone_up_to) + " " + std::to_string(index.only_in_manifest);
+  if (!index.loss.ok())
+    row += " " + std::to_string(wire::to_failure(index.loss).code) + " " +
+           std::string(index.loss.text());
+  batch.put(kLosses, model.value, 0, row);
+}
+
+void OpLog::lost(ModelId model, const Status& why) {
+  const std::uint64_t last = last_result(model);
+  Index& index = models_[model];
+  index.gone_up_to = std::max(index.gone_up_to, last);
+  index.loss = why;
+  store::Batch batch;
+  erase_ops(model, index, last, batch);
+  put_loss(model, index, batch);
   add_row(model, std::move(batch));
 }
+
+std::uint64_t OpLog::gone_up_to(ModelId model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? 0 : found->second.gone_up_to;
+}
+
+void OpLog::only_in_manifest(ModelId model, std::uint64_t seq) {
+  Index& index = models_[model];
+  index.only_in_manifest = std::max(index.only_in_manifest, seq);
+  store::Batch batch;
+  put_loss(model, index, batch);
+  add_row(model, std::move(batch));
+}
+
+std::uint64_t OpLog::only_in_manifest(ModelId model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? 0 : found->second.only_in_manifest;
+}
+
+Status OpLog::loss(ModelId model) const {
+  const auto found = models_.find(model);
+  return found == models_.end() ? Status() : found->second.loss;
+}
+
+void OpLog::loss_told(ModelId model) {
+  const auto found = models_.find(model);
+  if (found == models_.end() || found->second.loss.ok()) return;
+  found->second.loss = {};
+  store::Batch batch;
+  put_loss(model, found->second, batch);
+  add_row(model, std::move(batch));
+}
+
+// ---- results ----
 
 void OpLog::put_result(ModelId model, std::uint64_t seq, const OpOutcome& outcome, Kept kept) {
   const auto message = outcome.status.ok() ? wire::message(seq, outcome.reply)
@@ -244,7 +336,7 @@ Result<std::string> OpLog::bytes_of(std::string_view table, ModelId model,
   return store_.get(table, model.value, seq);
 }
 
-// ---- results ----
+// ---- what is kept ----
 
 Result<OpOutcome> OpLog::result(ModelId model, std::uint64_t seq) const {
   PLEXRL_ASSIGN(const auto text, bytes_of(kResults, model, seq));
@@ -282,6 +374,7 @@ void OpLog::forget(ModelId model) {
   store::Batch batch;
   batch.erase(kOps, model.value, 0, UINT64_MAX);
   batch.erase(kResults, model.value, 0, UINT64_MAX);
+  batch.erase(kLosses, model.value, 0, UINT64_MAX);
   store_.write(std::make_shared<const store::Batch>(std::move(batch)), [](const Status& status) {
     if (!status.ok()) PLEXRL_LOG(kError, "forget a model's log: %s", status.to_string().c_str());
   });

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // OpLog: the durable side of the training streams. "ops" holds accepted training ops that are not
 // in a manifest yet (replayed after an engine's death), "results" the first result of each number
-// (given again to a retried one). Both are wire messages, request_id = the op's number. Bounded:
+// (given again to a retried one). Both are wire messages, request_id = the op's number. "losses"
+// holds what is left of a state that could not be rebuilt: up to which number, and whether the
+// client still has to be told. Bounded:
 // the newest kKeptResults results of a model, and kMaxLoggedOps / kMaxLoggedBytes of ops since its
 // last commit.
 //
@@ -41,12 +43,28 @@ class OpLog {
   // use the reserve). BUSY too while the store takes no rows.
   [[nodiscard]] Status room(ModelId model, core::OpKind kind) const;
   void append(const Op& op);
+  [[nodiscard]] bool has_op(ModelId model, std::uint64_t seq) const;
   // Numbers with a logged op, in order.
   [[nodiscard]] std::vector<std::uint64_t> logged(ModelId model) const;
   // The op as it was accepted, without fd, tenant and waiters.
   [[nodiscard]] Result<Op> read(ModelId model, std::uint64_t seq) const;
   // The model's manifest holds everything up to `seq`.
   void committed(ModelId model, std::uint64_t seq);
+
+  // What the ops up to last_result() made is gone, beside what the manifest holds: no recovery
+  // looks at them again. `why` is for the client, who does not know it yet.
+  void lost(ModelId model, const Status& why);
+  // Up to this number there is nothing to replay; 0 when nothing was lost.
+  [[nodiscard]] std::uint64_t gone_up_to(ModelId model) const;
+  // The manifest holds an op whose result is not kept: were it gone, nothing else would show it.
+  void only_in_manifest(ModelId model, std::uint64_t seq);
+  [[nodiscard]] std::uint64_t only_in_manifest(ModelId model) const;
+  // Not ok until loss_told().
+  [[nodiscard]] Status loss(ModelId model) const;
+  // Written behind the result that tells it: a kill in between tells it again.
+  void loss_told(ModelId model);
+  // The newest logged publish that ended well; 0 when there is none.
+  [[nodiscard]] std::uint64_t last_published(ModelId model) const;
 
   // `kept`: the result is durable, and all that was given of the model before it. Nobody may hear
   // of the result earlier. Also called when the model is forgotten first.
@@ -75,6 +93,7 @@ class OpLog {
   struct Logged {
     std::size_t bytes = 0;
     bool commits = false;  // the model is committed after it
+    bool publishes = false;
   };
   struct Index {
     std::map<std::uint64_t, Logged> ops;
@@ -86,9 +105,15 @@ class OpLog {
     std::uint64_t trim_at = 2 * kKeptResults;  // results are erased many at a time
     std::deque<Row> rows;                      // in order
     bool refused = false;                      // the store did not take the first one
+    std::uint64_t gone_up_to = 0;
+    std::uint64_t only_in_manifest = 0;
+    Status loss;  // untold
   };
 
   [[nodiscard]] static Status full(const Index& index);
+  static void decode_loss(const std::string& row, Index& index);
+  static void put_loss(ModelId model, const Index& index, store::Batch& batch);
+  static void erase_ops(ModelId model, Index& index, std::uint64_t seq, store::Batch& batch);
   void add_row(ModelId model, store::Batch batch, Kept kept = {});
   void offer(ModelId model, Row& row);
   void answered(ModelId model, std::uint64_t ticket, const Status& status);

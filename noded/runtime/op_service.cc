@@ -23,14 +23,6 @@ ModelFlow::Gate gate_of(const Op& op) {
   return op.kind == core::OpKind::kLoad ? ModelFlow::Gate::kLoad : ModelFlow::Gate::kNone;
 }
 
-Status loss_of(const Model& model) {
-  return error(
-      Code::LOST,
-      "model '%s': its state was in host memory that is gone (all engines ended while plexrld "
-      "was down, or recovery failed); it starts from its base again: load a checkpoint",
-      model.name.c_str());
-}
-
 std::uint64_t whole_chunks(std::uint64_t bytes, std::uint64_t chunk_bytes) {
   return (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
 }
@@ -55,7 +47,7 @@ void OpService::submit(SubmitRequest request) {
     return submit_training(std::move(request), *model, refusal, size.value_or(OpSize{}));
   if (model->lost) {
     const ModelId id = model->id;
-    request.handler(failure(loss_of(*model)));
+    request.handler(failure(parts_.log.loss(id)));
     return loss_told(id);
   }
   if (refusal.ok()) refusal = check_version(*model, named_version(request.submit.args));
@@ -157,7 +149,7 @@ void OpService::accept(Op& op) {
   op.state = OpState::kHeld;
   const ModelId model = op.model;
   const bool lost = parts_.models.find(model)->lost;
-  if (lost) op.refusal = loss_of(*parts_.models.find(model));
+  if (lost) op.refusal = parts_.log.loss(model);
   if (!op.refusal.ok()) {
     end_training(op, failure(op.refusal), 0);
     if (lost) loss_told(model);
@@ -168,12 +160,9 @@ void OpService::accept(Op& op) {
   parts_.flows.at(op.model).push(op.id, gate_of(op));
 }
 
-// Written behind the result that tells it: a kill in between tells it again.
 void OpService::loss_told(ModelId id) {
-  Model* const model = parts_.models.find(id);
-  if (model == nullptr) return;
-  model->lost = false;
-  parts_.models.save_later(*model);
+  if (Model* const model = parts_.models.find(id)) model->lost = false;
+  parts_.log.loss_told(id);
 }
 
 void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSize& size) {
@@ -225,7 +214,8 @@ void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
       {op->training(), op->run_ns, static_cast<std::int64_t>(result->commit_stall_ns),
        static_cast<std::int64_t>(result->switch_stall_ns)});
   if (op->training()) applied(*op, *result);
-  if (op->kind == core::OpKind::kLoad) {
+  // A replay could not read the file again.
+  if (op->kind == core::OpKind::kLoad && op->needs_client_fd()) {
     op->state = OpState::kCommitting;
     op->result = std::move(result->value);
     return want_commit(op->model);
@@ -233,7 +223,8 @@ void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
   OpOutcome outcome;
   outcome.reply.value = std::move(result->value);
   const ModelId model = op->model;
-  const bool commit = op->kind == core::OpKind::kOptimStep || op->publish();
+  const bool commit =
+      op->kind == core::OpKind::kOptimStep || op->kind == core::OpKind::kLoad || op->publish();
   // Before the next op starts, so that the copy is of the state right after this one.
   if (commit) want_commit(model);
   if (op->training()) return end_training(*op, std::move(outcome), result->tokens);
@@ -252,9 +243,7 @@ void OpService::applied(Op& op, const wire::EngineOpDoneT& done) {
     position.gradients_pending = false;
   if (op.publish()) position.version = op.seq;
   state_->mark_dirty(op.model, position);
-  if (!op.publish() || model->latest_version >= op.seq) return;
-  model->latest_version = op.seq;
-  parts_.models.save_later(*model);
+  if (op.publish()) model->latest_version = std::max(model->latest_version, op.seq);
 }
 
 void OpService::end_training(Op& op, OpOutcome outcome, std::uint64_t tokens) {
@@ -288,7 +277,8 @@ void OpService::replay_ended(Op& op, const Result<wire::EngineOpDoneT>& result) 
       result ? Status{} : result.error().within("replay of training op " + std::to_string(op.seq));
   if (result) applied(op, *result);
   const bool last = parts_.flows.at(model).replay_ended(op.id);
-  const bool commit = op.kind == core::OpKind::kOptimStep || op.publish();
+  const bool commit =
+      op.kind == core::OpKind::kOptimStep || op.kind == core::OpKind::kLoad || op.publish();
   parts_.results.replayed(op);
   if (commit && status.ok()) want_commit(model);
   if (last || !status.ok()) replayed_(model, status);
@@ -299,19 +289,23 @@ void OpService::drop_ops(ModelId model, const Status& why) {
   for (const Op* op : parts_.ops.of_model(model)) ids.push_back(op->id);
   for (const OpId id : ids) {
     Op* const op = parts_.ops.find(id);
-    if (op == nullptr) continue;
+    if (op == nullptr || op->replay) continue;
     if (op->state == OpState::kRunning) {
       dispatcher_->cancel(*op);
       continue;
     }
     if (op->training() && op->started && op->state != OpState::kHeld) continue;
     if (op->fed()) dispatcher_->withdraw(*op);
-    if (op->replay) {
-      (void)parts_.flows.at(model).replay_ended(id);
-      parts_.results.replayed(*op);
-    } else {
-      end(*op, why);
-    }
+    end(*op, why);
+  }
+}
+
+void OpService::drop_replays(ModelId model) {
+  for (Op* const op : parts_.ops.of_model(model)) {
+    if (!op->replay || op->state == OpState::kRunning) continue;
+    if (op->fed()) dispatcher_->withdraw(*op);
+    (void)parts_.flows.at(model).replay_ended(op->id);
+    parts_.results.replayed(*op);
   }
 }
 

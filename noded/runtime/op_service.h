@@ -49,8 +49,11 @@ class OpService final : public DispatchListener {
   void cancel(SessionId session, std::uint64_t request_id);
   // Its sampling ops that nobody else waits for are cancelled; training goes on.
   void session_closed(SessionId session);
-  // Everything of the model that the engine has not seen ends with `why`.
+  // Everything of the model that the engine has not seen ends with `why`. Replays go on: they make
+  // the state that the next ops count on.
   void drop_ops(ModelId model, const Status& why);
+  // That state is given up.
+  void drop_replays(ModelId model);
 
   // Feeds the training ops that may go now.
   void pump(ModelId model);

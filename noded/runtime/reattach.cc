@@ -21,6 +21,11 @@ bool holds(const wire::EngineHelloT& hello, std::uint64_t model) {
                      [&](const auto& held) { return held->model == model; });
 }
 
+bool saves_to_store(const Op& op) {
+  const auto* save = op.args.AsSaveArgs();
+  return save != nullptr && save->target == wire::SaveTarget::Store;
+}
+
 }  // namespace
 
 void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bool survivor) {
@@ -31,6 +36,7 @@ void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bo
       return drop_op(engine, hello.running_op, [this, engine] { open(engine); });
     return open(engine);
   }
+  parts_.dispatcher.hold(engine);
   adopt(engine, hello);
   drop_unfinished(engine, hello);
   const bool taken = take_finished(hello);
@@ -55,6 +61,7 @@ void Reattach::open(EngineId engine) {
 void Reattach::discard_next(EngineId engine) {
   const ModelId model = ahead_[engine].back();
   ahead_[engine].pop_back();
+  if (parts_.models.find(model) == nullptr) return open(engine);  // removed meanwhile
   PLEXRL_LOG(
       kInfo,
       "model %llu: its engine ran ops whose results were not on disk yet; back to the last commit",
@@ -69,6 +76,7 @@ void Reattach::open_known(EngineId engine) {
     for (const Model* const model : parts_.models.of_engine(engine))
       parts_.recovery.recover(model->id);
   }
+  parts_.dispatcher.release(engine);
   up_(engine);
 }
 
@@ -87,7 +95,7 @@ void Reattach::adopt(EngineId engine, const wire::EngineHelloT& hello) {
     Status status =
         known ? parts_.dispatcher.adopted(id, *held) : error(Code::NOT_FOUND, "nobody's model");
     if (status.ok()) {
-      mark_yielded_training(id);
+      mark_yielded_training(id, held->started_seq);
       continue;
     }
     PLEXRL_LOG(kWarning, "engine %llu: model %llu: not taken over: %s",
@@ -101,6 +109,11 @@ bool Reattach::ahead_of_log(ModelId model, const wire::ModelHeldT& held,
                             const wire::EngineHelloT& hello) const {
   const Model* const row = parts_.models.find(model);
   if (row == nullptr) return false;  // a base
+  // The draft of a checkpoint went with the plexrld that had opened it: it is saved again.
+  for (const std::uint64_t id : {hello.running_op, hello.finished_op}) {
+    const Op* const op = parts_.ops.find(OpId{id});
+    if (op != nullptr && op->model == model && saves_to_store(*op)) return true;
+  }
   const std::uint64_t committed = row->position.applied_seq;
   const std::uint64_t known = std::max(parts_.log.last_known(model), committed);
   if (std::max(held.started_seq, held.applied_seq) > known) return true;
@@ -112,10 +125,15 @@ bool Reattach::ahead_of_log(ModelId model, const wire::ModelHeldT& held,
   return false;
 }
 
-// It may have yielded with a part of its gradients added.
-void Reattach::mark_yielded_training(ModelId model) {
+// The op in front may have yielded with a part of its gradients added; those behind it cannot have
+// begun on this state.
+void Reattach::mark_yielded_training(ModelId model, std::uint64_t started_seq) {
+  const Op* front = nullptr;
   for (const Op* const op : parts_.ops.of_model(model))
-    if (op->kind == core::OpKind::kForwardBackward) parts_.dispatcher.mark_partial_gradients(model);
+    if (op->training() && (front == nullptr || op->seq < front->seq)) front = op;
+  if (front != nullptr && front->kind == core::OpKind::kForwardBackward &&
+      front->seq <= started_seq)
+    parts_.dispatcher.mark_partial_gradients(model);
 }
 
 bool Reattach::resident(const Op& op) const {

@@ -47,7 +47,7 @@ class Reattach {
   [[nodiscard]] bool ahead_of_log(ModelId model, const wire::ModelHeldT& held,
                                   const wire::EngineHelloT& hello) const;
   void discard_next(EngineId engine);
-  void mark_yielded_training(ModelId model);
+  void mark_yielded_training(ModelId model, std::uint64_t started_seq);
   [[nodiscard]] bool resident(const Op& op) const;
 
   Parts parts_;

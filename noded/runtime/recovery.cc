@@ -8,15 +8,13 @@
 namespace plexrl::runtime {
 namespace {
 
-bool needs_client_fd(const Op& op) {
-  if (const auto* save = op.args.AsSaveArgs()) return save->target == wire::SaveTarget::ClientFd;
-  if (const auto* load = op.args.AsLoadArgs()) return load->target == wire::SaveTarget::ClientFd;
-  return false;
-}
-
 ModelFlow::Gate gate_of(const Op& op) {
   if (op.publish()) return ModelFlow::Gate::kPublish;
   return op.kind == core::OpKind::kLoad ? ModelFlow::Gate::kLoad : ModelFlow::Gate::kNone;
+}
+
+Status gone_with_memory() {
+  return error(Code::LOST, "it was in memory that ended with plexrld and its engines");
 }
 
 unsigned long long number(std::uint64_t value) { return value; }
@@ -25,33 +23,60 @@ unsigned long long number(std::uint64_t value) { return value; }
 
 // ---- start of plexrld ----
 
+// A client has at most so many numbers open that all that is missing is among the newest of them.
+std::uint64_t Recovery::finished_in_log(ModelId model) const {
+  const std::uint64_t last = parts_.log.last_result(model);
+  std::uint64_t seq = last > OpLog::kKeptResults ? last - OpLog::kKeptResults : 0;
+  while (parts_.log.has_result(model, seq + 1)) ++seq;
+  return std::min(seq, last);
+}
+
 Status Recovery::restore(Model& model) {
   if (const state::Manifest* manifest = parts_.state.manifest(model.id))
     model.position = manifest->position;
-  model.latest_version = std::max(model.latest_version, model.position.version);
-  const auto logged = parts_.log.logged(model.id);
-  const auto unfinished = std::find_if(logged.begin(), logged.end(), [&](std::uint64_t seq) {
-    return !parts_.log.has_result(model.id, seq);
-  });
-  const std::uint64_t last = std::max(parts_.log.last_result(model.id), model.position.applied_seq);
-  const std::uint64_t finished =
-      unfinished == logged.end() ? last : std::min(last, *unfinished - 1);
+  model.latest_version = std::max(model.position.version, parts_.log.last_published(model.id));
+  const std::uint64_t finished = finished_in_log(model.id);
   auto& flow =
       parts_.flows.emplace(model.id, ModelFlow(core::OpStream({}, finished))).first->second;
+  flow.wait_for_engine();
+  // What was written behind a loss told it.
+  bool told = parts_.log.last_result(model.id) > parts_.log.gone_up_to(model.id);
   for (std::uint64_t seq = finished + 1;; ++seq) {
+    if (!parts_.log.has_result(model.id, seq) && end_before_restart(model, seq)) told = true;
     const bool done = parts_.log.has_result(model.id, seq);
-    if (!done && !std::binary_search(logged.begin(), logged.end(), seq)) return {};
+    if (!done && !parts_.log.has_op(model.id, seq)) break;
     if (!done) {
       PLEXRL_ASSIGN(Op op, parts_.log.read(model.id, seq));
       // The client has had no answer: it sends the op again, with the fd.
-      if (needs_client_fd(op)) return {};
+      if (op.needs_client_fd()) break;
       op.tenant = model.tenant;
       op.client = "(before the restart)";
       parts_.results.accepted(parts_.ops.add(std::move(op)));
     }
-    if (flow.stream.offer(seq) != core::OpStream::Answer::kAccepted) return {};
+    if (flow.stream.offer(seq) != core::OpStream::Answer::kAccepted) break;
     if (done) flow.stream.finish(seq);
   }
+  if (told) parts_.log.loss_told(model.id);
+  model.lost = !parts_.log.loss(model.id).ok();
+  return {};
+}
+
+// What the plexrld before knew of the end of an op, and could not keep. True when it has an end.
+bool Recovery::end_before_restart(const Model& model, std::uint64_t seq) {
+  OpOutcome outcome;
+  const bool known = seq <= parts_.log.gone_up_to(model.id) || parts_.log.has_op(model.id, seq);
+  if (seq <= model.position.applied_seq) {
+    outcome.status = error(Code::LOST,
+                           "training op %llu was executed, but its result could not be kept; the "
+                           "model goes on behind it",
+                           number(seq));
+    parts_.log.only_in_manifest(model.id, seq);
+  } else if (known) {
+    outcome.status = parts_.log.loss(model.id);
+  }
+  if (outcome.status.ok()) return false;
+  parts_.log.put_result(model.id, seq, outcome, {});
+  return true;
 }
 
 // ---- replay ----
@@ -62,9 +87,9 @@ Result<bool> Recovery::needs_replay(const Model& model, std::uint64_t seq, Op* o
   if (!outcome.status.ok()) return false;
   auto logged = parts_.log.read(model.id, seq);
   // The log is cut behind a commit only, so there was one, and its memory is gone.
-  if (!logged) return error(Code::LOST, "it was in memory that ended with plexrld and its engines");
+  if (!logged) return gone_with_memory();
   if (!logged->has_effect()) return false;
-  if (needs_client_fd(*logged))
+  if (logged->needs_client_fd())
     return error(Code::LOST, "training op %llu loaded a client's file, which cannot be read again",
                  number(seq));
   *op = *std::move(logged);
@@ -74,7 +99,9 @@ Result<bool> Recovery::needs_replay(const Model& model, std::uint64_t seq, Op* o
 Result<std::vector<Op>> Recovery::plan_replay(const Model& model) const {
   std::vector<Op> replays;
   const std::uint64_t last = parts_.log.last_result(model.id);
-  for (std::uint64_t seq = model.position.applied_seq + 1; seq <= last; ++seq) {
+  const std::uint64_t level = std::max(model.position.applied_seq, parts_.log.gone_up_to(model.id));
+  if (parts_.log.only_in_manifest(model.id) > level) return gone_with_memory();
+  for (std::uint64_t seq = level + 1; seq <= last; ++seq) {
     Op op;
     PLEXRL_ASSIGN(const bool needed, needs_replay(model, seq, &op));
     if (!needed) continue;
@@ -105,7 +132,7 @@ void Recovery::gather(ModelId model) {
   for (Op* const op : parts_.ops.of_model(model)) {
     if (op->replay) {
       parts_.results.replayed(*op);
-    } else if (op->training() && op->state != OpState::kGap && !applied(*op)) {
+    } else if (op->training() && op->state != OpState::kGap) {
       if (op->started) flow.stream.requeue(op->seq);
       op->started = false;
       op->state = OpState::kHeld;
@@ -129,7 +156,6 @@ void Recovery::recover(ModelId id, const Status& damage) {
                                number(op.seq)));
   }
   start_replay(model, *std::move(replays));
-  end_applied(id);
   give_up(id);
   if (!parts_.flows.at(id).recovering()) feed_waiting(id);
 }
@@ -147,24 +173,6 @@ void Recovery::start_replay(const Model& model, std::vector<Op> replays) {
   }
   for (const OpId id : ids)
     if (Op* const op = parts_.ops.find(id)) parts_.service.feed(*op);
-}
-
-// The state holds the op, and its result went with an earlier plexrld: once is enough.
-bool Recovery::applied(const Op& op) const {
-  return op.seq <= parts_.models.find(op.model)->position.applied_seq;
-}
-
-void Recovery::end_applied(ModelId model) {
-  std::vector<OpId> ids;
-  for (const Op* const op : parts_.ops.of_model(model))
-    if (op->training() && !op->replay && op->state != OpState::kGap && applied(*op))
-      ids.push_back(op->id);
-  for (const OpId id : ids)
-    if (Op* const op = parts_.ops.find(id))
-      parts_.service.end(*op, error(Code::LOST,
-                                    "training op %llu was executed, but its result could not be "
-                                    "kept; the model goes on behind it",
-                                    number(op->seq)));
 }
 
 void Recovery::give_up(ModelId model) {
@@ -223,12 +231,17 @@ void Recovery::lose(Model& model, const Status& why) {
              number(model.tenant.value), loss.text().c_str());
   const state::Manifest* const manifest = parts_.state.manifest(model.id);
   model.latest_version = manifest != nullptr ? manifest->position.version : 0;
+  parts_.log.lost(model.id, loss);
   // Clients that wait are told by their ops; otherwise the next call is.
-  model.lost = parts_.ops.of_model(model.id).empty();
-  parts_.log.committed(model.id, parts_.log.last_result(model.id));
-  parts_.models.save_later(model);
+  const auto ops = parts_.ops.of_model(model.id);
+  const bool told = std::any_of(ops.begin(), ops.end(), [](const Op* op) {
+    return !op->replay && (op->state != OpState::kGap || !op->waiters.empty());
+  });
+  model.lost = !told;
   const ModelId id = model.id;
+  parts_.service.drop_replays(id);
   parts_.service.drop_ops(id, loss);
+  if (told) parts_.log.loss_told(id);
   feed_waiting(id);
 }
 

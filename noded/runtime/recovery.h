@@ -39,14 +39,14 @@ class Recovery {
   void replayed(ModelId model, const Status& status);
 
  private:
+  [[nodiscard]] std::uint64_t finished_in_log(ModelId model) const;
+  [[nodiscard]] bool end_before_restart(const Model& model, std::uint64_t seq);
   [[nodiscard]] Result<std::vector<Op>> plan_replay(const Model& model) const;
   [[nodiscard]] Result<bool> needs_replay(const Model& model, std::uint64_t seq, Op* op) const;
   void note_deaths(EngineId engine);
   void withdraw_fed(ModelId model);
   void gather(ModelId model);
   void start_replay(const Model& model, std::vector<Op> replays);
-  [[nodiscard]] bool applied(const Op& op) const;
-  void end_applied(ModelId model);
   void give_up(ModelId model);
   [[nodiscard]] Status loss_of(const Model& model, const Status& why) const;
   void lose(Model& model, const Status& why);

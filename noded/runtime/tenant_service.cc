@@ -17,9 +17,7 @@ std::uint64_t host_bytes(const slurm::Grant& grant) { return grant.host_memory_m
 }  // namespace
 
 Status TenantService::restore(bool rebooted) {
-  for (const auto& [id, tenant] : parts_.tenants.all())
-    PLEXRL_TRY(parts_.state.open_tenant(id, host_bytes(tenant.grant))
-                   .within("job " + std::to_string(tenant.job_id)));
+  PLEXRL_TRY(reserve_again());
   if (!rebooted) return {};
   // The closed ones too: their times are of a clock that began anew with the boot.
   std::vector<TenantId> all;
@@ -28,6 +26,30 @@ Status TenantService::restore(bool rebooted) {
     PLEXRL_TRY(parts_.tenants.close(id, TenantState::kClosed, parts_.clock.now()));
     parts_.tasks.forget(id);
   }
+  return {};
+}
+
+// A job whose OpenJob failed may have a row all the same, and its memory may be others' by now. It
+// has no models: those that have come first.
+Status TenantService::reserve_again() {
+  std::vector<const Tenant*> order;
+  for (const auto& [id, tenant] : parts_.tenants.all()) order.push_back(&tenant);
+  const auto has_models = [this](const Tenant* tenant) {
+    return !parts_.models.of_tenant(tenant->id).empty();
+  };
+  std::stable_partition(order.begin(), order.end(),
+                        [](const Tenant* tenant) { return tenant->attached; });
+  std::stable_partition(order.begin(), order.end(), has_models);
+  std::vector<TenantId> left;
+  for (const Tenant* const tenant : order) {
+    const Status status = parts_.state.open_tenant(tenant->id, host_bytes(tenant->grant))
+                              .within("job " + std::to_string(tenant->job_id));
+    if (status.ok()) continue;
+    if (status.code() != Code::NO_CAPACITY || has_models(tenant) || tenant->attached) return status;
+    PLEXRL_LOG(kWarning, "%s; nothing of it is here: dropped", status.to_string().c_str());
+    left.push_back(tenant->id);
+  }
+  for (const TenantId id : left) parts_.tenants.remove(id);
   return {};
 }
 
@@ -62,7 +84,7 @@ Status TenantService::try_open(const wire::OpenJobT& request, const slurm::Grant
                                                        grant, parts_.clock.now()));
   if (!opened.created) return {};
   Status reserved = parts_.state.open_tenant(opened.id, host_bytes(grant));
-  if (!reserved.ok()) PLEXRL_TRY(parts_.tenants.remove(opened.id));
+  if (!reserved.ok()) parts_.tenants.remove(opened.id);
   return reserved;
 }
 
@@ -170,8 +192,7 @@ void TenantService::finish_drops() {
     parts_.state.close_tenant(tenant);
     parts_.accounting.forget(tenant);
     parts_.tasks.forget(tenant);
-    if (const Status status = parts_.tenants.remove(tenant); !status.ok())
-      PLEXRL_LOG(kError, "%s", status.to_string().c_str());
+    parts_.tenants.remove(tenant);
   }
   if (dropping != dropping_ && !pending_.empty()) retry_pending(parts_.clock.now());
 }

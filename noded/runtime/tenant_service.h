@@ -61,6 +61,7 @@ class TenantService {
   TimePoint tick(TimePoint now, const std::set<TenantId>& connected);
 
  private:
+  [[nodiscard]] Status reserve_again();
   struct Pending {
     wire::OpenJobT request;
     slurm::Grant grant;

@@ -88,11 +88,34 @@ Status TenantTable::load() {
     last_id_ = std::max(last_id_, key);
     tenants_.insert_or_assign(TenantId{key}, *std::move(tenant));
   }));
+  drop_doubles();
   return bad;
 }
 
+void TenantTable::drop_doubles() {
+  std::map<std::uint32_t, TenantId> newest;
+  for (const auto& [id, tenant] : tenants_) newest[tenant.job_id] = id;
+  std::vector<TenantId> doubles;
+  for (const auto& [id, tenant] : tenants_)
+    if (newest.at(tenant.job_id) != id) doubles.push_back(id);
+  for (const TenantId id : doubles) remove(id);
+}
+
 Status TenantTable::save(const Tenant& tenant) {
-  return store_.put(kTable, tenant.id.value, 0, encode(tenant));
+  const Status status = store_.put(kTable, tenant.id.value, 0, encode(tenant));
+  if (!status.ok()) doubtful_.insert(tenant.id);
+  return status;
+}
+
+void TenantTable::settle_doubt() {
+  for (const TenantId id : std::exchange(doubtful_, {})) {
+    const Tenant* const tenant = find(id);
+    if (tenant == nullptr) {
+      remove(id);
+    } else {
+      (void)save(*tenant);
+    }
+  }
 }
 
 Status TenantTable::start_incarnation(Tenant& tenant, TimePoint now) {
@@ -156,10 +179,9 @@ Status TenantTable::close(TenantId id, TenantState how, TimePoint now) {
   return {};
 }
 
-Status TenantTable::remove(TenantId id) {
-  PLEXRL_TRY(store_.erase(kTable, id.value, 0));
+void TenantTable::remove(TenantId id) {
+  if (!store_.erase(kTable, id.value, 0).ok()) doubtful_.insert(id);
   tenants_.erase(id);
-  return {};
 }
 
 Result<TenantId> TenantTable::authenticate(std::string_view token, std::uint32_t peer_uid) const {

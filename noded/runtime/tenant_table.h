@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -49,8 +50,13 @@ class TenantTable {
 
   TenantTable(store::StateStore& store, TokenSource tokens);
 
-  // Reads what an earlier plexrld stored. CORRUPT names the row.
+  // Reads what an earlier plexrld stored. CORRUPT names the row. Of two rows of a job the newer one
+  // counts: the other's writer was told that it failed.
   [[nodiscard]] Status load();
+  // The store may hold another row than it should, because a write of it failed.
+  [[nodiscard]] bool in_doubt() const { return !doubtful_.empty(); }
+  // Writes those rows again, as they have to be.
+  void settle_doubt();
 
   // Starts an incarnation, or returns the open one when this is the same call again (nothing
   // attached yet, same user and grant). PERMISSION when the row belongs to another user and is
@@ -66,7 +72,7 @@ class TenantTable {
   // uid.
   [[nodiscard]] Result<TenantId> attach(std::uint32_t job_id, std::uint32_t uid, TimePoint now);
   [[nodiscard]] Status close(TenantId id, TenantState how, TimePoint now);
-  [[nodiscard]] Status remove(TenantId id);
+  void remove(TenantId id);
 
   // The tenant whose open token this is and whose user the peer is; AUTH otherwise, without saying
   // which of the two was wrong.
@@ -78,11 +84,13 @@ class TenantTable {
 
  private:
   [[nodiscard]] Status save(const Tenant& tenant);
+  void drop_doubles();
   [[nodiscard]] Status start_incarnation(Tenant& tenant, TimePoint now);
 
   store::StateStore& store_;
   TokenSource tokens_;
   std::map<TenantId, Tenant> tenants_;
+  std::set<TenantId> doubtful_;
   std::uint64_t last_id_ = 0;
 };
 

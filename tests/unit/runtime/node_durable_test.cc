@@ -224,8 +224,7 @@ TEST_F(NodeSlowFullDisk, AJobThatIsDroppedOnAFullDiskLeavesNothing) {
   ASSERT_TRUE(node_->tenant_service().evict(1).ok());
   ASSERT_TRUE(turn_until([&] { return node_->models().all().empty() && writes_->idle(); }));
   disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
-  ASSERT_TRUE(node_->tenant_service().evict(1).ok());
-  settle();
+  ASSERT_TRUE(turn_until([&] { return !node_->tenants().in_doubt(); }));
   restart();
   ASSERT_TRUE(turn_until([&] { return writes_->idle(); }));
   for (const char* table : {"tenants", "models", "manifests", "ops", "results"}) {
@@ -233,6 +232,40 @@ TEST_F(NodeSlowFullDisk, AJobThatIsDroppedOnAFullDiskLeavesNothing) {
     ASSERT_TRUE(below_->scan(table, [&](auto, auto, auto) { ++rows; }).ok());
     EXPECT_EQ(rows, 0) << table;
   }
+}
+
+// The store took the rows and could not say so: the job and the model are made again.
+TEST_F(NodeSlowFullDisk, ARowThatIsThereThoughItsWriteFailedIsNotTakenForAnother) {
+  start();
+  const auto failing = [this](const auto& call) {
+    disk_->fault = [] { return store::FaultyStore::Fault::kAfter; };
+    const Status status = call();
+    disk_->fault = [] { return store::FaultyStore::Fault::kBefore; };
+    settle();
+    disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
+    return status;
+  };
+  wire::OpenJobT open;
+  open.job_id = 1;
+  open.uid = 1000;
+  open.grant = grant_text("lora", 3);  // of 4 MiB that there are
+  Status opened;
+  EXPECT_EQ(failing([&] {
+              node_->tenant_service().open(open, [&](const Status& status) { opened = status; });
+              return opened;
+            }).code(),
+            Code::IO);
+  const TenantId job = open_job(1, 1000, "lora", 3);
+  ASSERT_TRUE(create(job, "other"));
+  EXPECT_EQ(failing([&] { return create(job).status(); }).code(), Code::IO);
+  const std::uint64_t id = model(job);
+  ASSERT_TRUE(run(job, id, 1, train(1)).status.ok());
+  settle();
+  restart();
+  EXPECT_EQ(node_->tenants().all().size(), 1U);
+  EXPECT_EQ(node_->models().of_tenant(job).size(), 2U);
+  EXPECT_EQ(model(job), id);
+  EXPECT_TRUE(run(job, id, 2, optim()).status.ok());
 }
 
 // The park's manifest fails: the model goes back and its ops are run again.

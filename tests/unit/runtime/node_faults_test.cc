@@ -276,6 +276,72 @@ TEST_F(NodeFaults, WhenTheHostTierIsGoneEachModelSaysSoOnceAndGoesOnFromItsBase)
   EXPECT_EQ(step.reply.value.AsOptimStepResult()->step, 1U);
 }
 
+TEST_F(NodeFaults, ALossIsToldOnceAndWhatCameAfterItIsReplayed) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  settle();
+  lose_engines();
+  start();
+  ASSERT_TRUE(turn_until([&] { return node_->models().find(ModelId{id})->lost; }));
+  EXPECT_EQ(run(job, id, 7, train(3)).status.code(), Code::LOST);
+  ASSERT_TRUE(run(job, id, 8, train(0)).status.ok());
+  fake().kill();
+  const OpOutcome second = run(job, id, 9, train(8));
+  ASSERT_TRUE(second.status.ok()) << second.status.to_string();
+  settle();
+  restart();
+  fake().kill();
+  const OpOutcome step = run(job, id, 10, optim());
+  ASSERT_TRUE(step.status.ok()) << step.status.to_string();
+  EXPECT_EQ(weights_of(job, id, 11), undisturbed(1));
+}
+
+TEST_F(NodeFaults, ARequeueInTheMiddleOfAReplayKeepsTheState) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  ASSERT_TRUE(run(job, id, 1, train(0)).status.ok());
+  ASSERT_TRUE(run(job, id, 2, train(8)).status.ok());
+  settle();
+  fake().options().op_time = Duration{20 * kMillisecond.ns};
+  fake().kill();
+  ASSERT_TRUE(turn_until([&] { return node_->ops().running(job) == 1; }));
+  ASSERT_TRUE(node_->tenant_service().close(1).ok());
+  fake().options().op_time = {};
+  ASSERT_EQ(open_job(1), job);
+  ASSERT_TRUE(run(job, id, 3, optim()).status.ok());
+  EXPECT_EQ(weights_of(job, id, 4), undisturbed(1));
+}
+
+TEST_F(NodeFaults, NothingStartsBesideAnOpOfAnEarlierPlexrld) {
+  fake_options_.segment_bytes = 160 << 10;
+  config_.pools[0].host_memory_mib = 8;
+  start();
+  const TenantId a = open_job(1, 1000, "full", 4);
+  const TenantId b = open_job(2, 1001, "full", 4);
+  const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
+  const std::uint64_t mb = model(b, "p", wire::TrainMode::Full);
+  ASSERT_TRUE(run(a, ma, 1, train(1)).status.ok());
+  settle();
+  const EngineId engine = node_->models().find(ModelId{ma})->engine;
+  fake(engine.value).options().op_time = Duration{60 * kMillisecond.ns};
+  const auto started = fake(engine.value).ops_started();
+  (void)submit(a, ma, 2, optim());
+  ASSERT_TRUE(
+      turn_until([&] { return fake(engine.value).ops_started() > started && writes_->idle(); }));
+  restart();
+  // The device holds one of the two models.
+  const auto other = submit(b, mb, 1, train(1));
+  const auto mine = submit(a, ma, 2, optim());
+  const OpOutcome outcome = wait(other);
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.to_string();
+  EXPECT_TRUE(mine->outcome.has_value()) << "it was running before the other one could start";
+  EXPECT_TRUE(wait(mine).status.ok());
+  EXPECT_TRUE(run(a, ma, 3, train(1)).status.ok());
+}
+
 TEST_F(NodeFaults, ALossIsNotTakenByAnOpThatDoesNotTellIt) {
   start();
   const TenantId job = open_job(1);
