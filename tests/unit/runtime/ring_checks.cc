@@ -52,7 +52,8 @@ void RingChecks::check_op(const Op& op) {
 // Something must be there that it waits for, and the reason must be that.
 void RingChecks::check_held(const Op& op, const std::string& reason) {
   NodeRuntime& runtime = node_.runtime();
-  if (runtime.flows().at(op.model).recovering()) return;
+  const ModelFlow& flow = runtime.flows().at(op.model);
+  if (flow.recovering()) return;
   bool earlier = false;
   bool readers = false;
   for (const Op* const other : runtime.ops().of_model(op.model)) {
@@ -62,7 +63,7 @@ void RingChecks::check_held(const Op& op, const std::string& reason) {
   if (says(reason, "earlier training ops") && op.training() && earlier) return;
   if (says(reason, "sampling ops") && op.publish() && readers && !earlier) return;
   // An engine that is up has something to say about it, too, until it has taken up its state.
-  if (says(reason, "engine") && !earlier && !readers) return;
+  if (says(reason, "engine") && !earlier && !flow.replacing()) return;
   complain(op, "it does not wait for that");
 }
 
@@ -70,6 +71,17 @@ bool RingChecks::quiet() {
   NodeRuntime& runtime = node_.runtime();
   return runtime.tenants().all().empty() && runtime.models().all().empty() &&
          runtime.ops().all().empty() && node_.writes().idle();
+}
+
+std::string RingChecks::left() {
+  NodeRuntime& runtime = node_.runtime();
+  std::string text = node_.writes().idle() ? "" : "something is on its way to the store;";
+  for (const auto& [id, tenant] : runtime.tenants().all())
+    text += " job " + std::to_string(tenant.job_id);
+  for (const auto& [id, model] : runtime.models().all())
+    text += " model " + std::to_string(id.value) + (model.resident ? " (resident)" : "");
+  for (const auto& [id, op] : runtime.ops().all()) text += " op " + std::to_string(id.value);
+  return text;
 }
 
 }  // namespace plexrl::runtime

@@ -13,6 +13,7 @@ class RingChecks {
   void after_event();
   // All jobs were closed and dropped: true once nothing is under way any more.
   [[nodiscard]] bool quiet();
+  [[nodiscard]] std::string left();
   void nothing_left();
 
  private:

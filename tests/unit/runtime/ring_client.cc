@@ -431,7 +431,10 @@ void RingClient::judge_good(RingModel& model, std::uint64_t seq, const RingModel
   if (!expected) return complain(model, seq, "ended well, alone it fails", expected.error());
   if (bytes_of(*expected) != op.answer->value)
     complain(model, seq, "has another result than alone", {});
-  if (publishes(op.args)) model.version = seq;
+  if (publishes(op.args)) {
+    model.version = seq;
+    model.lost_versions = false;
+  }
   ++answered_well_;
   if (op.pools == parts_.node.pools_made()) model.pools_level = op.pools;
   model.deaths_level = deaths(model);
@@ -493,7 +496,7 @@ void RingClient::answered_sampling(const Pending& pending, const RingAnswer& ans
                                     [](const auto& entry) { return publishes(entry.second.args); });
   const bool fine = (status.code() == Code::CANCELLED && pending.cancelled) ||
                     (status.code() == Code::NOT_FOUND && pending.version != 0 &&
-                     (replaced || parts_.node.pools_made() > 1)) ||
+                     (replaced || model.lost_versions || parts_.node.pools_made() > 1)) ||
                     (status.code() == Code::INTERNAL && deaths(model) - pending.deaths >= 3) ||
                     (status.code() == Code::NO_CAPACITY && moves_fail()) ||
                     (status.code() == Code::IO && moves_fail());
@@ -505,11 +508,13 @@ void RingClient::answered_sampling(const Pending& pending, const RingAnswer& ans
 // All numbers up to `last_seq` were of the state that is gone.
 void RingClient::lost(RingModel& model, std::uint64_t last_seq, const Status& why) {
   ++losses_;
+  model.lost_versions = true;
   model.rewinds[last_seq] = *step_after_loss(why);
   judge_ready(model);
 }
 
 void RingClient::rewind(RingModel& model, std::uint64_t step) {
+  model.lost_versions = true;
   if (!model.reference->rewind(step))
     parts_.broken.add("job %u %s: is said to be at step %" PRIu64 ", where it never was", job_,
                       model.name.c_str(), step);

@@ -50,6 +50,7 @@ struct RingModel {
   std::deque<std::pair<std::uint64_t, RingAnswer>> told;  // the last ones
   std::map<std::uint64_t, std::uint64_t> rewinds;         // after this number the state is of step
   bool gradients = false;                                 // as planned
+  bool lost_versions = false;                             // a loss took what was published
   std::uint64_t version = 0;                              // newest that was told
   std::set<std::string> files;                            // saved, and surely so
   std::uint64_t pools_level = 0;   // pools_made() at the last op that was answered well

@@ -50,6 +50,13 @@ class DeviceLedger {
     running_.erase(engine);
     return held;
   }
+  // What the engine says to a new plexrld: the one before may have gone before it heard of a move.
+  void holds(EngineId engine, const wire::EngineHelloT& hello) {
+    std::erase_if(owners_, [&](const auto& entry) { return entry.second.engine == engine; });
+    for (const auto& model : hello.models)
+      for (const auto& place : model->segments)
+        map(engine, model->model, place->device, place->kind == wire::SegmentKind::Kv);
+  }
   // Only ops that this plexrld started count: an engine may still run one of the plexrld before.
   void op_starts(EngineId engine, std::uint64_t op) {
     for (const auto& [other, its] : running_)
@@ -136,6 +143,7 @@ class RingEngine final : public engine::EngineListener,
   [[nodiscard]] bool stopped() const { return stopped_; }  // for good
 
   void on_engine_up(EngineId, const wire::EngineHelloT& hello, std::vector<UniqueFd> fds) override {
+    parts_.ledger.holds(id_, hello);
     if (hanging_) return;
     auto held = std::make_shared<std::vector<UniqueFd>>(std::move(fds));
     arrive([this, hello, held] { listener_->on_engine_up(id_, hello, std::move(*held)); });
@@ -144,7 +152,8 @@ class RingEngine final : public engine::EngineListener,
     if (!std::exchange(died_, false)) note_death();  // the fake ended in an op
     arrive([this, why] {
       fail_outstanding(why);
-      listener_->on_engine_down(id_, why);
+      // Whoever hears of a failed call may stop the engine.
+      if (listener_ != nullptr) listener_->on_engine_down(id_, why);
     });
   }
 

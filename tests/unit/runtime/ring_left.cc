@@ -28,7 +28,8 @@ void RingChecks::nothing_left() {
   if (node_.ledger().mapped() != base_chunks)
     broken_.add("engines hold %zu chunks of the device, %" PRIu64 " are the base's",
                 node_.ledger().mapped(), base_chunks);
-  for (const char* const name : {"ops", "results", "models", "manifests", "tenants", "leases"})
+  for (const char* const name :
+       {"ops", "results", "losses", "models", "manifests", "tenants", "leases"})
     (void)node_.disk().scan(name, [&](std::uint64_t key, std::uint64_t subkey, std::string_view) {
       broken_.add("row %" PRIu64 " %" PRIu64 " of table %s is left", key, subkey, name);
     });

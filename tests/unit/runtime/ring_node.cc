@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ring_node.h"
 
+#include "base/log.h"
 #include "device/device_backend.h"
 #include "state/manifest_codec.h"
 
@@ -37,7 +38,8 @@ config::SiteConfig make_config(Random& random, bool with_disk) {
   config.models.push_back(model);
   config.daemon.chunk_kib = 64;
   config.daemon.yield_timeout_ms = 2000;
-  config.daemon.retention_s = 60;
+  // A job that was requeued comes back in time however long plexrld cannot start.
+  config.daemon.retention_s = 3600;
   return config;
 }
 
@@ -104,7 +106,7 @@ NodeSeams RingNode::seams() {
 
 void RingNode::start() {
   if (node_) return;
-  if (!try_start().ok()) end();
+  if (const Status status = try_start(); !status.ok()) fail_start(status);
 }
 
 Status RingNode::try_start() {
@@ -128,10 +130,15 @@ Status RingNode::try_start() {
       ready_ = true;
       return;
     }
-    world_.after({}, [this, life] {
-      if (life == life_) end();
+    world_.after({}, [this, life, status] {
+      if (life == life_) fail_start(status);
     });
   });
+}
+
+void RingNode::fail_start(const Status& why) {
+  PLEXRL_LOG(kDebug, "plexrld does not start: %s", why.to_string().c_str());
+  end();
 }
 
 void RingNode::write_later() {

@@ -69,6 +69,7 @@ class RingNode {
  private:
   [[nodiscard]] NodeSeams seams();
   [[nodiscard]] Status try_start();
+  void fail_start(const Status& why);
   void end();
   void drain();
   void write_later();

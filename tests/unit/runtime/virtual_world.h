@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // VirtualWorld: time that passes only between events. Events happen in the order of (time, number);
 // everything random in a run comes from the one seed, so a seed repeats a run to the last bit. What
-// happens is noted, and a hash of all notes tells two runs apart.
+// happens is noted (in the log, where it takes kDebug), and a hash of all notes tells two runs
+// apart.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "engine/fake_time.h"
 
 namespace plexrl::runtime {
@@ -60,7 +62,8 @@ class VirtualWorld final : public Clock {
     if (events_.empty()) return false;
     auto next = events_.extract(events_.begin());
     now_ = TimePoint{next.key().first};
-    note("event", next.key().second);
+    mix(next.key().second);
+    mix(static_cast<std::uint64_t>(now_.ns));
     next.mapped()();
     ++turns_;
     return true;
@@ -68,6 +71,10 @@ class VirtualWorld final : public Clock {
   [[nodiscard]] std::uint64_t turns() const { return turns_; }
 
   void note(std::string_view what, std::uint64_t a = 0, std::uint64_t b = 0, std::uint64_t c = 0) {
+    PLEXRL_LOG(kDebug, "%.6f s: %.*s %llu %llu %llu",
+               static_cast<double>(now_.ns) / static_cast<double>(kSecond.ns),
+               static_cast<int>(what.size()), what.data(), static_cast<unsigned long long>(a),
+               static_cast<unsigned long long>(b), static_cast<unsigned long long>(c));
     for (const char letter : what) mix(static_cast<unsigned char>(letter));
     mix(static_cast<std::uint64_t>(now_.ns));
     for (const std::uint64_t value : {a, b, c}) mix(value);
