@@ -2,13 +2,14 @@
 #include "models/gguf_file.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
 #include <limits>
+
+#include "models/read_at.h"
 
 namespace plexrl::model {
 namespace {
@@ -28,21 +29,6 @@ constexpr std::uint32_t kMaxDims = 4;
 constexpr std::uint64_t kMaxElements = std::uint64_t{1} << 48;
 
 unsigned long long number(std::uint64_t value) { return value; }
-
-Status pread_all(int fd, void* to, std::uint64_t bytes, std::uint64_t offset) {
-  auto* at = static_cast<std::byte*>(to);
-  while (bytes > 0) {
-    const ssize_t got =
-        ::pread(fd, at, std::min<std::uint64_t>(bytes, 1U << 30), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_error(Code::IO, errno, "read");
-    if (got == 0) return error(Code::CORRUPT, "the file ends early (truncated)");
-    at += got;
-    bytes -= static_cast<std::uint64_t>(got);
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return {};
-}
 
 enum class Kind : std::uint32_t {
   kU8 = 0,
@@ -106,7 +92,7 @@ class HeaderReader {
   Status fill() {
     buffer_.resize(std::min<std::uint64_t>(1U << 20, size_ - at_));
     next_ = 0;
-    return pread_all(fd_, buffer_.data(), buffer_.size(), at_);
+    return read_at(fd_, buffer_.data(), buffer_.size(), at_, "header");
   }
 
   int fd_;
@@ -341,8 +327,8 @@ Result<std::vector<float>> GgufFile::read(const std::string& name) const {
   std::vector<std::byte> part(std::min<std::uint64_t>(tensor.bytes, block.bytes * (1U << 15)));
   for (std::uint64_t at = 0; at < tensor.bytes; at += part.size()) {
     part.resize(std::min<std::uint64_t>(part.size(), tensor.bytes - at));
-    PLEXRL_TRY(pread_all(fd_, part.data(), part.size(), tensor.begin + at)
-                   .within("gguf: tensor '" + name + "'"));
+    PLEXRL_TRY(
+        read_at(fd_, part.data(), part.size(), tensor.begin + at, "gguf: tensor '" + name + "'"));
     dequantize(tensor.type, part,
                std::span(values).subspan(at / block.bytes * block.elements,
                                          part.size() / block.bytes * block.elements));

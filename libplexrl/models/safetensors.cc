@@ -12,6 +12,7 @@
 #include <set>
 
 #include "models/half.h"
+#include "models/read_at.h"
 
 namespace plexrl::model {
 namespace {
@@ -33,20 +34,6 @@ constexpr DTypeRow kDTypes[] = {{DType::kF32, "F32", 4},
                                 {DType::kF16, "F16", 2},
                                 {DType::kBF16, "BF16", 2},
                                 {DType::kU64, "U64", 8}};
-
-Status pread_all(int fd, void* to, std::uint64_t bytes, std::uint64_t offset,
-                 const std::string& what) {
-  auto* at = static_cast<std::byte*>(to);
-  while (bytes > 0) {
-    const ssize_t got =
-        ::pread(fd, at, std::min<std::uint64_t>(bytes, 1U << 30), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_error(Code::IO, errno, "%s: read", what.c_str());
-    if (got == 0) return error(Code::CORRUPT, "%s: the file ends early (truncated)", what.c_str());
-    at += got, bytes -= static_cast<std::uint64_t>(got), offset += static_cast<std::uint64_t>(got);
-  }
-  return {};
-}
 
 Status pwrite_all(int fd, const void* from, std::uint64_t bytes, std::uint64_t offset) {
   const auto* at = static_cast<const std::byte*>(from);
@@ -185,12 +172,12 @@ Result<SafetensorsFile> SafetensorsFile::open(int fd) {
   const auto size = static_cast<std::uint64_t>(info.st_size);
   std::uint64_t length = 0;
   if (size < sizeof length) return error(Code::CORRUPT, "safetensors: shorter than its header");
-  PLEXRL_TRY(pread_all(fd, &length, sizeof length, 0, "safetensors"));
+  PLEXRL_TRY(read_at(fd, &length, sizeof length, 0, "safetensors"));
   if (length > size - sizeof length || length > kMaxSafetensorsHeader)
     return error(Code::CORRUPT, "safetensors: header of %llu bytes in a file of %llu",
                  static_cast<unsigned long long>(length), static_cast<unsigned long long>(size));
   std::string text(length, '\0');
-  PLEXRL_TRY(pread_all(fd, text.data(), length, sizeof length, "safetensors"));
+  PLEXRL_TRY(read_at(fd, text.data(), length, sizeof length, "safetensors"));
   PLEXRL_ASSIGN(const json header, parse_header(text));
   SafetensorsFile file;
   file.fd_ = fd;
@@ -232,11 +219,11 @@ Status SafetensorsFile::read_f32(const std::string& name, std::span<const std::i
   PLEXRL_CHECK(out.size() * dtype_bytes(tensor.dtype) == tensor.bytes,
                "read_f32: wrong output size");
   if (tensor.dtype == DType::kF32)
-    return pread_all(fd_, out.data(), tensor.bytes, tensor.begin, what);
+    return read_at(fd_, out.data(), tensor.bytes, tensor.begin, what);
   std::vector<std::uint16_t> part(std::min(out.size(), kConvertElements));
   for (std::size_t at = 0; at < out.size(); at += part.size()) {
     const std::size_t count = std::min(part.size(), out.size() - at);
-    PLEXRL_TRY(pread_all(fd_, part.data(), count * 2, tensor.begin + at * 2, what));
+    PLEXRL_TRY(read_at(fd_, part.data(), count * 2, tensor.begin + at * 2, what));
     for (std::size_t i = 0; i < count; ++i) out[at + i] = widen(tensor.dtype, part[i]);
   }
   return {};
@@ -248,7 +235,7 @@ Result<std::uint64_t> SafetensorsFile::read_u64(const std::string& name) const {
   if (it->second.dtype != DType::kU64 || it->second.bytes != sizeof(std::uint64_t))
     return error(Code::INVALID_ARGUMENT, "tensor '%s' is not one U64", name.c_str());
   std::uint64_t value = 0;
-  PLEXRL_TRY(pread_all(fd_, &value, sizeof value, it->second.begin, "tensor '" + name + "'"));
+  PLEXRL_TRY(read_at(fd_, &value, sizeof value, it->second.begin, "tensor '" + name + "'"));
   return value;
 }
 

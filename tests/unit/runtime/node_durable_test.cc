@@ -149,9 +149,7 @@ TEST_F(NodeDurable, AnEngineThatDiesWhileItsManifestIsOnItsWayFallsBackToTheNewO
 }
 
 TEST_F(NodeDurable, AParkedModelWaitsForItsManifestWhileOthersRun) {
-  fake_options_.segment_bytes = 160 << 10;
-  config_.pools[0].host_memory_mib = 8;
-  start();
+  start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
   const TenantId b = open_job(2, 1001, "full", 4);
   const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
@@ -270,9 +268,7 @@ TEST_F(NodeSlowFullDisk, ARowThatIsThereThoughItsWriteFailedIsNotTakenForAnother
 
 // The park's manifest fails: the model goes back and its ops are run again.
 TEST_F(NodeSlowFullDisk, AParkThatTheDiskRefusesIsMadeGood) {
-  fake_options_.segment_bytes = 160 << 10;
-  config_.pools[0].host_memory_mib = 8;
-  start();
+  start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
   const TenantId b = open_job(2, 1001, "full", 4);
   const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);

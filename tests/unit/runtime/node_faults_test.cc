@@ -186,9 +186,7 @@ TEST_F(NodeFaults, AnOpThatDoesNotYieldHasItsEngineEndedAndOthersGoOn) {
   config_.daemon.yield_timeout_ms = 30;
   fake_options_.op_time = Duration{2 * kSecond.ns};
   fake_options_.never_yield = true;
-  fake_options_.segment_bytes = 160 << 10;
-  config_.pools[0].host_memory_mib = 8;
-  start();
+  start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
   const TenantId b = open_job(2, 1001, "full", 4);
   const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
@@ -316,9 +314,7 @@ TEST_F(NodeFaults, ARequeueInTheMiddleOfAReplayKeepsTheState) {
 }
 
 TEST_F(NodeFaults, NothingStartsBesideAnOpOfAnEarlierPlexrld) {
-  fake_options_.segment_bytes = 160 << 10;
-  config_.pools[0].host_memory_mib = 8;
-  start();
+  start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
   const TenantId b = open_job(2, 1001, "full", 4);
   const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
@@ -471,9 +467,7 @@ TEST_F(NodeFaults, ATrainingOpOfARemovedModelEndsWithItsEngine) {
 }
 
 TEST_F(NodeFaults, AModelRemovedWhileItIsParkedGoes) {
-  fake_options_.segment_bytes = 160 << 10;
-  config_.pools[0].host_memory_mib = 8;
-  start();
+  start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
   const TenantId b = open_job(2, 1001, "full", 4);
   const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);

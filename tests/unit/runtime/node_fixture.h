@@ -85,6 +85,12 @@ class NodeFixture : public ::testing::Test {
     std::filesystem::remove_all(dir_);
   }
 
+  // The device holds one full model: weights, m, v, gradients and sampler are 800 KiB of 1 MiB.
+  void start_with_room_for_one() {
+    fake_options_.segment_bytes = 160 << 10;
+    config_.pools[0].host_memory_mib = 8;
+    start();
+  }
   void start() {
     const Status status = start_status();
     ASSERT_TRUE(status.ok()) << status.to_string();

@@ -141,9 +141,7 @@ TEST_F(NodeOps, AnOpThatNeverFitsIsRefusedWithTheNumbers) {
 }
 
 TEST_F(NodeOps, TwoFullModelsTakeTurnsOnADeviceThatHoldsOne) {
-  fake_options_.segment_bytes = 160 << 10;  // weights, m, v, gradients, sampler: 800 KiB of 1 MiB
-  config_.pools[0].host_memory_mib = 8;
-  start();
+  start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
   const TenantId b = open_job(2, 1001, "full", 4);
   const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);

@@ -58,6 +58,125 @@ void ordinary(JobRequest* request) {
   for (auto& option : request->options) option.reset();
 }
 
+std::vector<std::string> own_environment() {
+  return {"SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"};
+}
+
+std::vector<Acceptance> of_the_pool() {
+  return {
+      {"the pool's defaults", [](JobRequest*) {},
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny", "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82", "", own_environment()},
+      {"everything said",
+       [](JobRequest* r) {
+         set(r, Option::kModel, "tiny,judge");
+         set(r, Option::kTrain, "full");
+         set(r, Option::kShare, "25");
+         set(r, Option::kSlowdown, "1.35");
+         set(r, Option::kEnv, "none");
+         r->partition = "plexrl";
+         r->min_nodes = r->max_nodes = 1;
+       },
+       "v1:pool=rl:share=42:mem=172:mode=full:rank=0:slowdown=1350:models=tiny,judge", "plexrl",
+       "gres:plexrl:42,gres:plexrl_mem:172", "", own_environment()},
+      {"GPUs of a batch job",
+       [](JobRequest* r) {
+         set(r, Option::kTrain, "none");
+         r->tres_per_node = "gres:gpu:a100:2,gres:nvme:1";
+         r->tres_per_job = "gres:gpu:2";
+         r->tres_per_socket = "gres:shard:2";
+         r->tres_per_task = "gres:mps:10,gres:nvme:1";
+         r->gpu_hints = true;
+         r->environment = {"PATH=/bin", "SLURM_GPUS=2"};
+       },
+       "v1:pool=rl:share=50:mem=64:mode=none:rank=0:slowdown=0:models=tiny",
+       "plexrl",
+       "gres:nvme:1,gres:plexrl:50,gres:plexrl_mem:64",
+       "gres:nvme:1",
+       {"PATH=/bin", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}},
+      {"from within a pool's job",
+       [](JobRequest* r) {
+         r->environment = {"PLEXRL_TOKEN=abc", "PLEXRL_MARKED=PLEXRL_TOKEN", "A=1"};
+       },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny",
+       "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82",
+       "",
+       {"A=1", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}},
+      {"srun",
+       [](JobRequest* r) { r->has_script = false; },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny",
+       "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82",
+       "",
+       {}},
+  };
+}
+
+// The profiles are those of kCasesProfiles.
+std::vector<Acceptance> with_earlier_runs() {
+  return {
+      {"a name that no run had", [](JobRequest* r) { r->name = "other"; },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=other", "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82", "", own_environment()},
+      {"a line that is no profile", [](JobRequest* r) { r->name = "broken"; },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=broken", "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82", "", own_environment()},
+      {"earlier runs", [](JobRequest* r) { r->name = "grpo"; },
+       "v1:pool=rl:share=25:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:25,gres:plexrl_mem:82", "", own_environment(),
+       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
+      {"earlier runs of a name with blanks", [](JobRequest* r) { r->name = "long name"; },
+       "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=long_name",
+       "plexrl", "gres:plexrl:100,gres:plexrl_mem:82", "", own_environment(),
+       "share 100: earlier runs of 'long_name' were busy for 96 percent of their time (1 run)"},
+      {"earlier runs, and a share that is asked for",
+       [](JobRequest* r) { r->name = "grpo", set(r, Option::kShare, "100"); },
+       "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:100,gres:plexrl_mem:82", "", own_environment()},
+      // 23 / (350 / 10 + 23): of what the runs were, not of the 50 that is asked for.
+      {"earlier runs and a bound",
+       [](JobRequest* r) {
+         r->name = "grpo";
+         set(r, Option::kShare, "25");
+         set(r, Option::kSlowdown, "1.35");
+       },
+       "v1:pool=rl:share=40:mem=82:mode=lora:rank=16:slowdown=1350:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:40,gres:plexrl_mem:82", "", own_environment(),
+       "share 40: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
+  };
+}
+
+std::vector<Acceptance> of_ordinary_jobs() {
+  return {
+      {"an ordinary job",
+       [](JobRequest* r) {
+         ordinary(r);
+         r->partition = "batch";
+         r->tres_per_node = "gres:gpu:2";
+         r->exclusive = true;
+         r->min_nodes = 64;
+         r->environment = {"A=1", "SLURM_GPUS=2"};
+       },
+       "",
+       "batch",
+       "gres:gpu:2",
+       "",
+       {"A=1", "SLURM_GPUS=2"}},
+      {"an ordinary job from within a pool's",
+       [](JobRequest* r) {
+         ordinary(r);
+         r->environment = {"A=1", "PLEXRL_TOKEN=abc", "SLURM_GRES=none",
+                           "PLEXRL_MARKED=PLEXRL_TOKEN,SLURM_GRES"};
+       },
+       "",
+       "",
+       "",
+       "",
+       {"A=1"}},
+  };
+}
+
 }  // namespace
 
 const std::vector<Refusal>& refusals() {
@@ -124,108 +243,12 @@ const std::vector<Refusal>& refusals() {
 }
 
 const std::vector<Acceptance>& acceptances() {
-  const std::vector<std::string> own = {"SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"};
-  static const std::vector<Acceptance> cases = {
-      {"the pool's defaults", [](JobRequest*) {},
-       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny", "plexrl",
-       "gres:plexrl:50,gres:plexrl_mem:82", "", own},
-      {"everything said",
-       [](JobRequest* r) {
-         set(r, Option::kModel, "tiny,judge");
-         set(r, Option::kTrain, "full");
-         set(r, Option::kShare, "25");
-         set(r, Option::kSlowdown, "1.35");
-         set(r, Option::kEnv, "none");
-         r->partition = "plexrl";
-         r->min_nodes = r->max_nodes = 1;
-       },
-       "v1:pool=rl:share=42:mem=172:mode=full:rank=0:slowdown=1350:models=tiny,judge", "plexrl",
-       "gres:plexrl:42,gres:plexrl_mem:172", "", own},
-      {"GPUs of a batch job",
-       [](JobRequest* r) {
-         set(r, Option::kTrain, "none");
-         r->tres_per_node = "gres:gpu:a100:2,gres:nvme:1";
-         r->tres_per_job = "gres:gpu:2";
-         r->tres_per_socket = "gres:shard:2";
-         r->tres_per_task = "gres:mps:10,gres:nvme:1";
-         r->gpu_hints = true;
-         r->environment = {"PATH=/bin", "SLURM_GPUS=2"};
-       },
-       "v1:pool=rl:share=50:mem=64:mode=none:rank=0:slowdown=0:models=tiny",
-       "plexrl",
-       "gres:nvme:1,gres:plexrl:50,gres:plexrl_mem:64",
-       "gres:nvme:1",
-       {"PATH=/bin", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}},
-      {"from within a pool's job",
-       [](JobRequest* r) {
-         r->environment = {"PLEXRL_TOKEN=abc", "PLEXRL_MARKED=PLEXRL_TOKEN", "A=1"};
-       },
-       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny",
-       "plexrl",
-       "gres:plexrl:50,gres:plexrl_mem:82",
-       "",
-       {"A=1", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}},
-      {"srun",
-       [](JobRequest* r) { r->has_script = false; },
-       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny",
-       "plexrl",
-       "gres:plexrl:50,gres:plexrl_mem:82",
-       "",
-       {}},
-      {"a name that no run had", [](JobRequest* r) { r->name = "other"; },
-       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=other", "plexrl",
-       "gres:plexrl:50,gres:plexrl_mem:82", "", own},
-      {"a line that is no profile", [](JobRequest* r) { r->name = "broken"; },
-       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=broken", "plexrl",
-       "gres:plexrl:50,gres:plexrl_mem:82", "", own},
-      {"earlier runs", [](JobRequest* r) { r->name = "grpo"; },
-       "v1:pool=rl:share=25:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
-       "gres:plexrl:25,gres:plexrl_mem:82", "", own,
-       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
-      {"earlier runs of a name with blanks", [](JobRequest* r) { r->name = "long name"; },
-       "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=long_name",
-       "plexrl", "gres:plexrl:100,gres:plexrl_mem:82", "", own,
-       "share 100: earlier runs of 'long_name' were busy for 96 percent of their time (1 run)"},
-      {"earlier runs, and a share that is asked for",
-       [](JobRequest* r) { r->name = "grpo", set(r, Option::kShare, "100"); },
-       "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
-       "gres:plexrl:100,gres:plexrl_mem:82", "", own},
-      // 23 / (350 / 10 + 23): of what the runs were, not of the 50 that is asked for.
-      {"earlier runs and a bound",
-       [](JobRequest* r) {
-         r->name = "grpo";
-         set(r, Option::kShare, "25");
-         set(r, Option::kSlowdown, "1.35");
-       },
-       "v1:pool=rl:share=40:mem=82:mode=lora:rank=16:slowdown=1350:models=tiny:name=grpo", "plexrl",
-       "gres:plexrl:40,gres:plexrl_mem:82", "", own,
-       "share 40: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
-      {"an ordinary job",
-       [](JobRequest* r) {
-         ordinary(r);
-         r->partition = "batch";
-         r->tres_per_node = "gres:gpu:2";
-         r->exclusive = true;
-         r->min_nodes = 64;
-         r->environment = {"A=1", "SLURM_GPUS=2"};
-       },
-       "",
-       "batch",
-       "gres:gpu:2",
-       "",
-       {"A=1", "SLURM_GPUS=2"}},
-      {"an ordinary job from within a pool's",
-       [](JobRequest* r) {
-         ordinary(r);
-         r->environment = {"A=1", "PLEXRL_TOKEN=abc", "SLURM_GRES=none",
-                           "PLEXRL_MARKED=PLEXRL_TOKEN,SLURM_GRES"};
-       },
-       "",
-       "",
-       "",
-       "",
-       {"A=1"}},
-  };
+  static const std::vector<Acceptance> cases = [] {
+    auto all = of_the_pool();
+    for (const auto& more : {with_earlier_runs(), of_ordinary_jobs()})
+      all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }();
   return cases;
 }
 
