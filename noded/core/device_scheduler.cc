@@ -337,7 +337,7 @@ void DeviceScheduler::maybe_yield(Readiness readiness) {
 // A lease keeps its slice whatever the policy says: giving the device up costs it a copy of all of
 // its memory. And it is asked under every policy, as it would never end.
 std::optional<Duration> DeviceScheduler::run_left(const Op& op, TenantId waiter) const {
-  const auto turn = policy_->turn_left(running_->tenant, running_->share_percent, waiter, moment());
+  const auto turn = policy_->turn_left(runner(), waiter, moment());
   if (op.kind != OpKind::kLease) return turn;
   if (op.slice.ns == 0) return std::nullopt;
   const Duration slice = running_->started + op.slice - now_;

@@ -87,6 +87,8 @@ class DeviceScheduler final : public Scheduler, private OpListener {
 
   // Predictions.
   [[nodiscard]] Offer offer_of(TenantId tenant) const;
+  [[nodiscard]] Runner runner() const;
+  [[nodiscard]] Runner resting(TenantId tenant, OpKind last) const;
   [[nodiscard]] std::uint64_t move_bytes(const Op& op) const;
   [[nodiscard]] Moment moment() const;
   void set_place(ModelId model, Place place);  // and what it changes for those that wait

@@ -18,7 +18,7 @@ class FifoPolicy final : public Policy {
   void started(TenantId) override {}
   void charge(TenantId, std::uint32_t, Duration) override {}
   [[nodiscard]] std::optional<TenantId> next(const Moment&) const override;
-  [[nodiscard]] std::optional<Duration> turn_left(TenantId, std::uint32_t, TenantId,
+  [[nodiscard]] std::optional<Duration> turn_left(const Runner&, TenantId,
                                                   const Moment&) const override {
     return std::nullopt;
   }

@@ -25,11 +25,21 @@ struct Offer {
   TimePoint since;           // when that op arrived, or yielded
   OpClass cls = OpClass::kTrain;
   Duration service;              // the next op is expected to take so long; 0: not known
-  Duration phase;                // as for the whole phase; at least `service`
+  Duration phase;                // as for what is left of the phase; at least `service`
+  Duration whole;                // a whole phase usually takes so long; 0: not known
   Duration period;               // from one such phase to the next when alone; 0: not known
   std::uint64_t move_bytes = 0;  // to be copied in before the op can start
   TimePoint late_at;             // its slowdown passes its bound then
   std::uint32_t share_percent = 100;
+};
+
+// Who has the device, or had it last.
+struct Runner {
+  TenantId tenant;
+  std::uint32_t share_percent = 100;
+  Duration phase_left;  // expected of the phase it is in; 0: not known
+  Duration whole;       // as in its offer
+  Duration period;      // as in its offer
 };
 
 struct Moment {
@@ -52,15 +62,18 @@ class Policy {
 
   // The waiting tenant whose op is next; none when nobody waits.
   [[nodiscard]] virtual std::optional<TenantId> next(const Moment& moment) const = 0;
-  // How much longer `running` may go on before its op is asked to yield to one of `waiter` (which
+  // How much longer the running op may go on before it is asked to yield to one of `waiter` (which
   // may be the same tenant); none: it is never asked.
-  [[nodiscard]] virtual std::optional<Duration> turn_left(TenantId running,
-                                                          std::uint32_t share_percent,
-                                                          TenantId waiter,
+  [[nodiscard]] virtual std::optional<Duration> turn_left(const Runner& runner, TenantId waiter,
                                                           const Moment& moment) const = 0;
   // Whose turn it is: it would be next if it had an op, as far as the policy can tell now; none
   // where the policy does not know turns that outlive an op.
   [[nodiscard]] virtual std::optional<TenantId> holder() const { return std::nullopt; }
+  // Whether the holder, which is away for a moment, would still go before the waiter when it is
+  // back; `holder.phase_left` is what is expected to follow.
+  [[nodiscard]] virtual bool stays_ahead(const Runner&, TenantId, const Moment&) const {
+    return true;
+  }
   // Whether the scheduler acts on what it expects: evicts whom it expects last, brings in whom it
   // expects next, holds the device for the holder. Without: least recently used, and nothing ahead.
   [[nodiscard]] virtual bool foresees() const { return false; }

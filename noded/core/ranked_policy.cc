@@ -96,10 +96,11 @@ std::uint64_t RankedPolicy::least_virtual() const {
   return least;
 }
 
-// Long enough for the phase under way to go on to its end, as often as twice what is left of it.
+// Long enough for the phase under way to go on to its end: twice the whole of it.
 std::uint64_t RankedPolicy::lag_ns(const Offer& offer) const {
   const Duration floor{kLagQuanta * quantum_.ns};
-  const Duration lag{std::min(std::max(floor.ns, 2 * offer.phase.ns), kLongestLag.ns)};
+  const Duration lag{
+      std::min(std::max(floor.ns, 2 * std::max(offer.phase.ns, offer.whole.ns)), kLongestLag.ns)};
   return weighted(std::max(lag, floor), offer.share_percent);
 }
 
@@ -152,25 +153,51 @@ std::optional<TenantId> RankedPolicy::next(const Moment& moment) const {
   return keep ? turn_ : best.tenant;
 }
 
-std::optional<Duration> RankedPolicy::turn_left(TenantId running, std::uint32_t share_percent,
-                                                TenantId waiter, const Moment& moment) const {
+std::optional<Duration> RankedPolicy::turn_left(const Runner& runner, TenantId waiter,
+                                                const Moment& moment) const {
   const Row* const row = row_of(waiter);
-  if (row == nullptr || waiter == running)
+  if (row == nullptr || waiter == runner.tenant)
     return Duration{std::max<std::int64_t>(quantum_.ns - turn_used_.ns, 0)};
   const Duration switching = switch_cost(row->offer, moment.free_bytes);
   // Training and log-probabilities let a job's next rollouts begin; they need not wait for long.
   const bool higher = row->offer.cls != OpClass::kRollout;
   const std::int64_t turn =
       std::max(quantum_.ns, (higher ? 1 : kTurnSwitches) * switching.ns) - turn_used_.ns;
-  const std::uint64_t mine = virtual_ns(running);
+  const std::uint64_t mine = virtual_ns(runner.tenant);
   const std::uint64_t theirs = row->virtual_ns;
   // Who is behind the waiter goes on until it has caught up; training may be ahead by its lag.
   const std::uint64_t allowed = mine + (higher ? lag_ns(row->offer) : 0);
   const std::uint64_t behind = theirs > allowed ? theirs - allowed : 0;
-  const std::uint64_t share = std::clamp<std::uint32_t>(share_percent, 1, 100);
+  const std::uint64_t share = std::clamp<std::uint32_t>(runner.share_percent, 1, 100);
   const auto owed = static_cast<std::int64_t>(std::min<std::uint64_t>(
       mul_div(behind, share, 100), static_cast<std::uint64_t>(kLongestLag.ns)));
-  return Duration{std::max<std::int64_t>({turn, owed, 0})};
+  // What runs for longer than expected has the more left, and gives way to what is surely shorter.
+  const bool finishes = finishes_first() && goes_first(runner, *row, moment);
+  const std::int64_t beyond = finishes ? runner.phase_left.ns : 0;
+  return Duration{std::max<std::int64_t>({turn, owed, beyond, 0})};
+}
+
+bool RankedPolicy::stays_ahead(const Runner& holder, TenantId waiter, const Moment& moment) const {
+  const Row* const row = row_of(waiter);
+  // Who would have to be brought in may push the holder out: two switches for the one phase.
+  return row == nullptr || !finishes_first() || turn_used_ < quantum_ ||
+         switch_cost(row->offer, moment.free_bytes).ns > 0 || goes_first(holder, *row, moment);
+}
+
+// As the policy would choose if the runner's phase came now.
+bool RankedPolicy::goes_first(const Runner& runner, const Row& waiter, const Moment& moment) const {
+  Row row{runner.tenant, {}, virtual_ns(runner.tenant)};
+  row.offer.since = moment.now;
+  row.offer.service = row.offer.phase = runner.phase_left;
+  row.offer.whole = runner.whole;
+  row.offer.period = runner.period;
+  row.offer.late_at = TimePoint{INT64_MAX};
+  row.offer.share_percent = runner.share_percent;
+  const Candidate mine = candidate(row, moment);
+  const Candidate theirs = candidate(waiter, moment);
+  const std::uint64_t least = std::min(row.virtual_ns, least_virtual());
+  return before(rank(row, mine, least, moment.now), mine, rank(waiter, theirs, least, moment.now),
+                theirs);
 }
 
 std::optional<TenantId> RankedPolicy::holder() const {

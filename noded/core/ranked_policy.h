@@ -5,7 +5,8 @@
 // 2. of those that are not ahead of their fair share: one whose slowdown is above its bound, again
 //    the oldest op; else whom the derived policy ranks first;
 // 3. but whoever has the device keeps it, while it has ops, for a quantum, and for a multiple of
-//    what the switch would cost.
+//    what the switch would cost; and, where the policy says so, while what is left of its phase
+//    would be ranked before the others.
 //
 // Fair share: virtual time = device time * 100 / share, as in start-time fair queueing; who comes
 // back from idling has saved up half a lag at most. A tenant is ahead when its virtual time is more
@@ -29,10 +30,11 @@ class RankedPolicy : public Policy {
   void started(TenantId tenant) override;
   void charge(TenantId tenant, std::uint32_t share_percent, Duration used) override;
   [[nodiscard]] std::optional<TenantId> next(const Moment& moment) const override;
-  [[nodiscard]] std::optional<Duration> turn_left(TenantId running, std::uint32_t share_percent,
-                                                  TenantId waiter,
+  [[nodiscard]] std::optional<Duration> turn_left(const Runner& runner, TenantId waiter,
                                                   const Moment& moment) const override;
   [[nodiscard]] std::optional<TenantId> holder() const override;
+  [[nodiscard]] bool stays_ahead(const Runner& holder, TenantId waiter,
+                                 const Moment& moment) const override;
   [[nodiscard]] bool foresees() const override { return true; }
   [[nodiscard]] bool oldest_op_first() const override { return false; }
   void encode(ByteWriter& out) const override;
@@ -52,6 +54,8 @@ class RankedPolicy : public Policy {
   // Fills in gain and price. Classes are compared first when by_class().
   virtual void weigh(Candidate& candidate) const = 0;
   [[nodiscard]] virtual bool by_class() const = 0;
+  // Whether a running op goes on beyond its turn while it would be ranked before the waiter.
+  [[nodiscard]] virtual bool finishes_first() const { return false; }
 
   // The op's predicted time, or a guess.
   [[nodiscard]] static Duration known(Duration predicted);
@@ -73,6 +77,8 @@ class RankedPolicy : public Policy {
   [[nodiscard]] Duration switch_cost(const Offer& offer, std::uint64_t free_bytes) const;
   [[nodiscard]] std::uint64_t least_virtual() const;
   [[nodiscard]] std::uint64_t lag_ns(const Offer& offer) const;
+  [[nodiscard]] bool goes_first(const Runner& runner, const Row& waiter,
+                                const Moment& moment) const;
   [[nodiscard]] Candidate candidate(const Row& row, const Moment& moment) const;
   [[nodiscard]] int rank(const Row& row, const Candidate& candidate, std::uint64_t least,
                          TimePoint now) const;

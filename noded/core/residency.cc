@@ -186,6 +186,11 @@ void Residency::set_removed(ModelId id) {
   index(id);
 }
 
+std::uint32_t Residency::share_percent(TenantId tenant) const {
+  const auto models = by_tenant_.find(tenant);
+  return models == by_tenant_.end() ? 100 : at(*models->second.begin()).share_percent;
+}
+
 void Residency::expect(TenantId tenant, const Expectation& expectation) {
   const auto set = [this](ModelId id, const Expectation& what) {
     unindex(id);

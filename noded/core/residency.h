@@ -74,7 +74,8 @@ class Residency {
     bool predictable = false;
   };
   void expect(TenantId tenant, const Expectation& expectation);
-  void not_predictable(ModelId id);  // until the next expect()
+  [[nodiscard]] std::uint32_t share_percent(TenantId tenant) const;  // 100 without models
+  void not_predictable(ModelId id);                                  // until the next expect()
   // The parked, predictable model whose next use is nearest to `now`, before or after it.
   [[nodiscard]] std::optional<ModelId> expected_next(TimePoint now) const;
   // As many parked, predictable models as asked for, by next use, those that are late last.

@@ -52,14 +52,14 @@ std::optional<TenantId> RoundRobinPolicy::next(const Moment&) const {
   return queue_.begin()->second;
 }
 
-std::optional<Duration> RoundRobinPolicy::turn_left(TenantId running, std::uint32_t share_percent,
-                                                    TenantId waiter, const Moment&) const {
+std::optional<Duration> RoundRobinPolicy::turn_left(const Runner& runner, TenantId waiter,
+                                                    const Moment&) const {
   std::int64_t left = quantum_left();
-  const std::uint64_t mine = virtual_ns(running);
+  const std::uint64_t mine = virtual_ns(runner.tenant);
   const std::uint64_t theirs = virtual_ns(waiter);
   // A tenant with a larger share goes on until its virtual time has passed the waiter's.
-  if (waiter != running && theirs > mine) {
-    const std::uint64_t share = std::clamp<std::uint32_t>(share_percent, 1, 100);
+  if (waiter != runner.tenant && theirs > mine) {
+    const std::uint64_t share = std::clamp<std::uint32_t>(runner.share_percent, 1, 100);
     left = std::max(left, static_cast<std::int64_t>((theirs - mine) / 100 * share + 1));
   }
   return Duration{std::max<std::int64_t>(left, 0)};

@@ -25,8 +25,8 @@ class RoundRobinPolicy final : public Policy {
   void started(TenantId tenant) override;
   void charge(TenantId tenant, std::uint32_t share_percent, Duration used) override;
   [[nodiscard]] std::optional<TenantId> next(const Moment&) const override;
-  [[nodiscard]] std::optional<Duration> turn_left(TenantId running, std::uint32_t share_percent,
-                                                  TenantId waiter, const Moment&) const override;
+  [[nodiscard]] std::optional<Duration> turn_left(const Runner& runner, TenantId waiter,
+                                                  const Moment&) const override;
   [[nodiscard]] bool oldest_op_first() const override { return false; }
   void encode(ByteWriter& out) const override;
   void decode(ByteReader& in) override;

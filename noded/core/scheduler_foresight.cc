@@ -8,9 +8,10 @@
 namespace plexrl::core {
 namespace {
 
-// The device may stand still for this part of the last op's time, so that a phase goes through in
-// one piece: of two phases of equal length that take turns both end when the second would.
-constexpr std::int64_t kHoldPart = 32;
+// In the pauses of a phase the device may stand still for this part of the phase's time so far, so
+// that it goes through in one piece: of two phases of equal length that take turns both end when
+// the second would, and jobs whose phases overlap once do so for ever.
+constexpr std::int64_t kHoldPart = 16;
 
 Duration distance(TimePoint a, TimePoint b) { return a < b ? b - a : a - b; }
 
@@ -33,16 +34,20 @@ Duration DeviceScheduler::switch_cost(std::uint64_t bytes) const {
 }
 
 // Whether the target waits because the tenant whose turn it is comes back sooner than the switch
-// would take, or sooner than matters. At most twice the usual pause.
+// would take; or before it matters, to go on with a phase that still goes first. At most twice the
+// usual pause.
 bool DeviceScheduler::hold() {
   const auto holder = policy_->holder();
   const Op& target = *ops_.find(target_);
-  if (!holder || committed_ || models_.at(target.model).tenant == *holder) return false;
+  const TenantId waiter = models_.at(target.model).tenant;
+  if (!holder || committed_ || waiter == *holder) return false;
   const auto rest = ledger_.rest(*holder);
   if (!rest || !rest->pause) return false;
-  const Duration worth{std::max(switch_cost(move_bytes(target)).ns, rest->last_ran.ns / kHoldPart)};
   const TimePoint end = rest->since + Duration{2 * rest->pause->ns};
-  if (*rest->pause > worth || now_ >= end) return false;
+  if (now_ >= end) return false;
+  const bool short_pause = rest->paused.ns + rest->pause->ns <= rest->used.ns / kHoldPart &&
+                           policy_->stays_ahead(resting(*holder, rest->last), waiter, moment());
+  if (!short_pause && *rest->pause > switch_cost(move_bytes(target))) return false;
   yield_at_ = end;
   return true;
 }

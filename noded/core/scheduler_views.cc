@@ -51,12 +51,36 @@ Offer DeviceScheduler::offer_of(TenantId tenant) const {
   offer.since = oldest.waits_since;
   offer.cls = class_of(next.kind);
   offer.service = left_of(next);
-  offer.phase = ledger_.phase_left(tenant, offer.cls, offer.service);
+  offer.phase = ledger_.phase_left(tenant, offer.cls, offer.service, {});
+  offer.whole = ledger_.whole_phase(tenant, offer.cls).value_or(Duration{});
   offer.period = ledger_.period(tenant, offer.cls).value_or(Duration{});
   offer.move_bytes = move_bytes(next);
   offer.late_at = ledger_.late_at(tenant);
   offer.share_percent = models_.at(next.model).share_percent;
   return offer;
+}
+
+Runner DeviceScheduler::runner() const {
+  Runner result{running_->tenant, running_->share_percent, {}, {}, {}};
+  Op op = *ops_.find(running_->op);
+  if (op.kind == OpKind::kLease) return result;  // its holder knows
+  const OpClass cls = class_of(op.kind);
+  const Duration runs = now_ - running_->started;
+  op.ran.ns += runs.ns;
+  result.phase_left = ledger_.phase_left(running_->tenant, cls, left_of(op), runs);
+  result.whole = ledger_.whole_phase(running_->tenant, cls).value_or(Duration{});
+  result.period = ledger_.period(running_->tenant, cls).value_or(Duration{});
+  return result;
+}
+
+// What is left of the phase that its last op was of; hardly anything, where it seems to be over.
+Runner DeviceScheduler::resting(TenantId tenant, OpKind last) const {
+  const OpClass cls = class_of(last);
+  Runner result{tenant, models_.share_percent(tenant), {}, {}, {}};
+  result.phase_left = ledger_.phase_left(tenant, cls, Duration{1}, {});
+  result.whole = ledger_.whole_phase(tenant, cls).value_or(Duration{});
+  result.period = ledger_.period(tenant, cls).value_or(Duration{});
+  return result;
 }
 
 // What has to be copied in before the op can start; what is under way is not counted.

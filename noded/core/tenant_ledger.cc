@@ -147,16 +147,24 @@ TimePoint TenantLedger::late_at(TenantId tenant) const {
 std::optional<TenantLedger::Rest> TenantLedger::rest(TenantId tenant) const {
   const Row* row = find(tenant);
   if (row == nullptr || row->open_ops > 0 || row->last_kind == OpKind::kNone) return std::nullopt;
-  return Rest{row->idle_since, row->pauses[index_of(row->last_kind)].median(),
-              row->phases[index_of(class_of(row->last_kind))].last_ran};
+  const Phase& phase = row->phases[index_of(class_of(row->last_kind))];
+  const Duration paused{std::max<std::int64_t>(phase.ended.ns - phase.began.ns - phase.used.ns, 0)};
+  return Rest{row->idle_since, row->pauses[index_of(row->last_kind)].median(), row->last_kind,
+              phase.used, paused};
 }
 
-Duration TenantLedger::phase_left(TenantId tenant, OpClass cls, Duration least) const {
+Duration TenantLedger::phase_left(TenantId tenant, OpClass cls, Duration least,
+                                  Duration running) const {
   const Row* row = find(tenant);
   if (row == nullptr) return least;
   const Phase& phase = row->phases[index_of(cls)];
   const auto whole = phase.service.median();
-  return whole ? std::max(Duration{whole->ns - phase.used.ns}, least) : least;
+  return whole ? std::max(Duration{whole->ns - phase.used.ns - running.ns}, least) : least;
+}
+
+std::optional<Duration> TenantLedger::whole_phase(TenantId tenant, OpClass cls) const {
+  const Row* row = find(tenant);
+  return row == nullptr ? std::nullopt : row->phases[index_of(cls)].service.median();
 }
 
 std::optional<Duration> TenantLedger::period(TenantId tenant, OpClass cls) const {

@@ -41,16 +41,23 @@ class TenantLedger {
   // bound and while an op of it runs.
   [[nodiscard]] TimePoint late_at(TenantId tenant) const;
   // A tenant's next op: `since` its last one left it has had none, and `pause` is what usually
-  // follows an op of that kind; none before that was seen.
+  // follows an op of that kind; none before that was seen. Of the phase under way or just over, it
+  // was at work for `used` and paused for `paused` so far.
   struct Rest {
     TimePoint since;
     std::optional<Duration> pause;
-    Duration last_ran;  // that op
+    OpKind last = OpKind::kNone;
+    Duration used;
+    Duration paused;
   };
   // None while the tenant has ops, and before its first.
   [[nodiscard]] std::optional<Rest> rest(TenantId tenant) const;
-  // Device time that the tenant's phase of this class will still take; at least `least`.
-  [[nodiscard]] Duration phase_left(TenantId tenant, OpClass cls, Duration least) const;
+  // Device time that the tenant's phase of this class will still take, when its running op has run
+  // for `running`; at least `least`.
+  [[nodiscard]] Duration phase_left(TenantId tenant, OpClass cls, Duration least,
+                                    Duration running) const;
+  // Device time of a whole phase of this class.
+  [[nodiscard]] std::optional<Duration> whole_phase(TenantId tenant, OpClass cls) const;
   // Alone, from one phase of this class to the next.
   [[nodiscard]] std::optional<Duration> period(TenantId tenant, OpClass cls) const;
 

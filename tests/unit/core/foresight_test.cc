@@ -33,8 +33,8 @@ class Steps {
         SimulatedDevice::describe(scheduler_->step(event, TimePoint{1 + ms * kMs}));
     return text.substr(0, text.find('@'));
   }
-  OpId arrive(std::int64_t ms, std::uint64_t model) {
-    last_ = step(ms, OpArrived{{++op_}, {model}, OpKind::kOptimStep, 0, 1});
+  OpId arrive(std::int64_t ms, std::uint64_t model, OpKind kind = OpKind::kOptimStep) {
+    last_ = step(ms, OpArrived{{++op_}, {model}, kind, 0, 1});
     return {op_};
   }
   // An op that runs for 10 ms on a model that is on the device.
@@ -203,6 +203,75 @@ TEST(Foresight, TheDeviceIsHeldForTwiceTheUsualPauseAtMost) {
   steps.arrive(256, 2);
   EXPECT_EQ(steps.step(265, OpFinished{mine}), "");
   EXPECT_EQ(steps.step(267, Tick{}), "park 1;");
+}
+
+// A training phase of tenant 1 from `ms`: an op of `long_ms`, one of 4 ms, and 3 ms later a third
+// one.
+OpId train_until_the_pause(Steps& steps, std::int64_t ms, std::int64_t long_ms) {
+  const OpId gradients = steps.arrive(ms, 1, OpKind::kForwardBackward);
+  (void)steps.step(ms + long_ms, OpFinished{gradients});
+  return steps.arrive(ms + long_ms, 1);
+}
+
+void teach_a_phase(Steps& steps, std::int64_t long_ms) {
+  steps.bring_and_run(0, 1);
+  steps.bring_and_run(20, 2);
+  for (std::int64_t ms = 1000; ms < 6000; ms += 1000) {
+    const OpId step = train_until_the_pause(steps, ms, long_ms);
+    (void)steps.step(ms + long_ms + 4, OpFinished{step});
+    const OpId publish = steps.arrive(ms + long_ms + 7, 1, OpKind::kSave);
+    (void)steps.step(ms + long_ms + 8, OpFinished{publish});
+  }
+}
+
+TEST(Foresight, TheDeviceIsHeldOverAPauseThatIsShortAgainstThePhase) {
+  Steps steps("least-slowdown", 100, 2);
+  teach_a_phase(steps, 100);
+  const OpId mine = train_until_the_pause(steps, 6000, 100);
+  steps.arrive(6050, 2);
+  EXPECT_EQ(steps.step(6104, OpFinished{mine}), "") << "short against 104 ms, not against 4 ms";
+  steps.arrive(6107, 1, OpKind::kSave);
+  EXPECT_NE(steps.last().find("start"), std::string::npos);
+}
+
+TEST(Foresight, TheDeviceIsNotHeldOverAPauseThatIsLongAgainstThePhase) {
+  Steps steps("least-slowdown", 100, 2);
+  teach_a_phase(steps, 30);
+  const OpId mine = train_until_the_pause(steps, 6000, 30);
+  const OpId other = steps.arrive(6010, 2);
+  EXPECT_EQ(steps.step(6034, OpFinished{mine}), "start " + std::to_string(other.value) + ";");
+}
+
+// Each pause is short against the phase; together they would leave the device idle for a sixth of
+// it.
+TEST(Foresight, PausesOfAPhaseAreHeldOverUntilTheyAreLongTogether) {
+  Steps steps("least-slowdown", 100, 2);
+  steps.bring_and_run(0, 1);
+  steps.bring_and_run(20, 2);
+  const auto run = [&](std::int64_t at, std::uint64_t tenant, std::int64_t ms) {
+    const OpId op = steps.arrive(at, tenant, OpKind::kForwardBackward);
+    return steps.step(at + ms, OpFinished{op});
+  };
+  for (std::int64_t ms = 1000; ms < 6000; ms += 1000) {
+    (void)run(ms, 1, 64);
+    for (std::int64_t op = 0; op < 9; ++op) (void)run(ms + 66 + 12 * op, 1, 10);
+    (void)run(ms + 300, 2, 500);
+  }
+  const OpId mine = steps.arrive(6000, 1, OpKind::kForwardBackward);
+  const OpId other = steps.arrive(6001, 2, OpKind::kForwardBackward);
+  EXPECT_EQ(steps.step(6064, OpFinished{mine}), "") << "2 ms against 4";
+  EXPECT_EQ(run(6066, 1, 10), "") << "2 ms against 4.6 less 2";
+  EXPECT_EQ(run(6078, 1, 10), "start " + std::to_string(other.value) + ";") << "2 ms against 1.2";
+}
+
+// The pause is short, but the other job's op is shorter and has waited: it would go first anyway.
+TEST(Foresight, TheDeviceIsNotHeldForWhoWouldNotGoFirst) {
+  Steps steps("least-slowdown", 100, 2);
+  teach_a_phase(steps, 100);
+  for (std::int64_t ms = 6000; ms < 7000; ms += 200) steps.run(ms, 2);
+  const OpId gradients = steps.arrive(7000, 1, OpKind::kForwardBackward);
+  const OpId other = steps.arrive(7001, 2);
+  EXPECT_EQ(steps.step(7050, OpFinished{gradients}), "start " + std::to_string(other.value) + ";");
 }
 
 TEST(Foresight, FifoHoldsTheDeviceForNobody) {

@@ -52,6 +52,62 @@ TEST(RankedPolicies, AnotherJobsTrainingInterruptsARollout) {
   }
 }
 
+// What is left of a rollout and what another job's training takes, once both are known.
+struct Cut {
+  std::int64_t rollout_ms;
+  std::int64_t train_ms;
+  bool interrupts;
+};
+
+// Tenant 1 rolls out, tenant 2 trains; known after some rounds. Then the training comes when the
+// rollout has 50 ms left, and its turn of 20 ms is over.
+bool interrupted(const char* policy, const Cut& cut) {
+  SimulatedDevice device(config(policy), 1);
+  add(device, 1, 40);
+  add(device, 2, 40);
+  const auto round = [&](std::int64_t before_end_ms) {
+    bool over = false;
+    device.add_op({1}, OpKind::kGenerate, 0, cut.rollout_ms);
+    device.after(cut.rollout_ms - before_end_ms,
+                 [&] { device.add_op({2}, OpKind::kForwardBackward, 0, cut.train_ms); });
+    device.after(1000, [&] { over = true; });
+    while (!over) EXPECT_TRUE(device.advance());
+  };
+  for (int n = 0; n < 5; ++n) round(-10);
+  const std::size_t before = device.started().size();
+  round(50);
+  return device.started().size() > before + 2;  // the rollout began again
+}
+
+TEST(RankedPolicies, ARolloutThatIsNearlyDoneIsNotInterruptedByLongerTraining) {
+  for (const Cut& cut : {Cut{200, 400, false}, Cut{200, 10, true}}) {
+    EXPECT_EQ(interrupted("least-slowdown", cut), cut.interrupts) << cut.train_ms;
+    EXPECT_TRUE(interrupted("hrrs", cut)) << cut.train_ms << ": classes come first";
+  }
+}
+
+// Ten ops of 100 ms, of which the job is ahead of its share after a few: its lag is that of the
+// whole phase, not of what is left.
+TEST(RankedPolicies, APhaseIsNotCutShortNearItsEnd) {
+  SimulatedDevice device(config("least-slowdown"), 1);
+  add(device, 1, 40);
+  add(device, 2, 40);
+  std::vector<OpId> first;
+  for (int round = 0; round < 6; ++round) {
+    bool over = false;
+    first.clear();
+    const std::size_t before = device.started().size();
+    for (int n = 0; n < 10; ++n)
+      first.push_back(device.add_op({1}, OpKind::kForwardBackward, 0, 100));
+    device.after(150, [&] { device.add_op({2}, OpKind::kForwardBackward, 0, 900); });
+    device.after(10000, [&] { over = true; });
+    while (!over) ASSERT_TRUE(device.advance());
+    if (round < 5) continue;
+    const auto& started = device.started();
+    for (std::size_t n = 0; n < first.size(); ++n) EXPECT_EQ(started[before + n], first[n]) << n;
+  }
+}
+
 TEST(RankedPolicies, HrrsTakesTrainingBeforeLogprobsBeforeRolloutsOfOtherJobs) {
   SimulatedDevice device(config("hrrs", 1000), 1);
   for (std::uint64_t n = 1; n <= 4; ++n) add(device, n, 40);
@@ -209,7 +265,7 @@ std::vector<Case> cases() {
 
 double mean_slowdown(const Case& what, std::string_view policy) {
   Jobs jobs(policy, what.capacity, what.move_ms, what.jobs);
-  jobs.run(200000);
+  jobs.run(4000000);
   return jobs.mean_slowdown();
 }
 
@@ -234,7 +290,7 @@ TEST(JobsTogether, ABoundIsKeptAtTheOthersExpense) {
       Jobs jobs(
           policy, 200, 10,
           {{100, 20, 2400, 1, bound, share}, {100, 20, 2500, 1, 0, 20}, {100, 20, 2700, 1, 0, 20}});
-      jobs.run(200000);
+      jobs.run(4000000);
       return jobs.slowdown(0);
     };
     const double free = slowdown(0, 20);

@@ -94,9 +94,10 @@ TEST(TenantLedger, APhaseIsWhatComesWithShortPauses) {
       run(ledger, kTrain, 100 * phase + 11 * op, 100 * phase + 11 * op, 100 * phase + 11 * op + 10);
   EXPECT_EQ(ledger.period(kJob, OpClass::kTrain), seconds(100));
   run(ledger, kTrain, 400, 400, 410);
-  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kTrain, seconds(10)), seconds(30));
-  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kTrain, seconds(35)), seconds(35)) << "at least";
-  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kRollout, seconds(7)), seconds(7)) << "not seen";
+  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kTrain, seconds(10), {}), seconds(30));
+  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kTrain, seconds(2), seconds(4)), seconds(26));
+  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kTrain, seconds(35), {}), seconds(35)) << "at least";
+  EXPECT_EQ(ledger.phase_left(kJob, OpClass::kRollout, seconds(7), {}), seconds(7)) << "not seen";
 }
 
 TEST(TenantLedger, WaitingForOthersDoesNotEndAPhase) {
