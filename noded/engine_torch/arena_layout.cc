@@ -18,8 +18,8 @@ class LayoutBuilder {
   void matrix(std::string name, std::int64_t rows, std::int64_t cols, TensorInit init) {
     add({std::move(name), rows, cols, false, 0, init});
   }
-  void vector(std::string name, std::int64_t size) {
-    add({std::move(name), 1, size, true, 0, TensorInit::kOnes});
+  void vector(std::string name, std::int64_t size, TensorInit init = TensorInit::kOnes) {
+    add({std::move(name), 1, size, true, 0, init});
   }
   ArenaLayout finish() {
     layout_.elements = round_up(layout_.elements, kArenaAlign);
@@ -51,6 +51,17 @@ std::vector<Target> targets(const ModelConfig& c) {
           {"mlp.down_proj", c.hidden_size, c.intermediate_size, TensorInit::kNormalOutput}};
 }
 
+void extras_of_attention(const ModelConfig& c, const std::string& prefix, LayoutBuilder& build) {
+  if (c.qkv_bias) {
+    build.vector(prefix + "self_attn.q_proj.bias", c.query_size(), TensorInit::kZeros);
+    for (const char* name : {"self_attn.k_proj.bias", "self_attn.v_proj.bias"})
+      build.vector(prefix + name, c.kv_size(), TensorInit::kZeros);
+  }
+  if (c.head_norms)
+    for (const char* name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
+      build.vector(prefix + name, c.head_dim);
+}
+
 ArenaLayout full_layout(const ModelConfig& c) {
   LayoutBuilder build;
   build.matrix("model.embed_tokens.weight", c.vocab_size, c.hidden_size, TensorInit::kNormal);
@@ -58,6 +69,7 @@ ArenaLayout full_layout(const ModelConfig& c) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     build.vector(prefix + "input_layernorm.weight", c.hidden_size);
     for (const Target& t : targets(c)) {
+      if (t.name == std::string_view("self_attn.o_proj")) extras_of_attention(c, prefix, build);
       if (t.name == std::string_view("mlp.gate_proj"))
         build.vector(prefix + "post_attention_layernorm.weight", c.hidden_size);
       build.matrix(prefix + t.name + ".weight", t.out, t.in, t.init);

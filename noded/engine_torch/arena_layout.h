@@ -6,8 +6,9 @@
 // gap after a tensor is zero, always. Weights, m, v, gradients and sampler weights of a model share
 // one layout. Matrices are [out, in], row-major.
 //
-// Order: full weights: embedding; per layer: input norm, q, k, v, o, post-attention norm, gate, up,
-// down; final norm; head unless tied. Adapter: per layer and target (q, k, v, o, gate, up, down):
+// Order: full weights: embedding; per layer: input norm, q, k, v, their biases, norms of the heads
+// of q and k, o, post-attention norm, gate, up, down; final norm; head unless tied. Biases and head
+// norms where the model has them. Adapter: per layer and target (q, k, v, o, gate, up, down):
 // A [rank, in], B [out, rank].
 #pragma once
 
@@ -31,7 +32,7 @@ enum class TensorInit : std::uint8_t {
   kNormalOutput,  // the same / sqrt(2 * layers): o and down
   kOnes,          // norms
   kNormalLoraA,   // 1 / sqrt(in)
-  kZeros          // LoRA B
+  kZeros          // LoRA B, biases
 };
 
 struct TensorSlot {

@@ -16,6 +16,8 @@ enum Target : int { kQ, kK, kV, kO, kGate, kUp, kDown, kTargets };
 struct LayerTensors {
   at::Tensor input_norm, post_norm;
   at::Tensor weight[kTargets];
+  at::Tensor bias[kO];                  // of q, k and v; undefined without
+  at::Tensor q_norm, k_norm;            // undefined without
   at::Tensor a[kTargets], b[kTargets];  // adapter; undefined without
 };
 
@@ -64,6 +66,8 @@ class AtenDecoder final : public TokenDecoder {
   void bind_adapter(const float* arena);
   [[nodiscard]] at::Tensor project(const LayerTensors& layer, int target,
                                    const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor heads(const LayerTensors& layer, int target, const at::Tensor& x,
+                                 std::int64_t count) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
   [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const;
   [[nodiscard]] at::Tensor attend(std::int64_t layer, std::span<const TokenAt> tokens,
@@ -105,6 +109,12 @@ void AtenDecoder::bind_full(const float* arena) {
     LayerTensors layer;
     layer.input_norm = next.next();
     for (int t = 0; t < kTargets; ++t) {
+      if (t == kO && layout_->config.qkv_bias)
+        for (at::Tensor& bias : layer.bias) bias = next.next();
+      if (t == kO && layout_->config.head_norms) {
+        layer.q_norm = next.next();
+        layer.k_norm = next.next();
+      }
       if (t == kGate) layer.post_norm = next.next();
       layer.weight[t] = next.next();
     }
@@ -137,6 +147,16 @@ at::Tensor AtenDecoder::project(const LayerTensors& layer, int target, const at:
   if (!layer.a[target].defined()) return y;
   return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0,
                  static_cast<double>(layout_->lora_scale()));
+}
+
+// [tokens, count, head_dim], not rotated.
+at::Tensor AtenDecoder::heads(const LayerTensors& layer, int target, const at::Tensor& x,
+                              std::int64_t count) const {
+  at::Tensor y = project(layer, target, x);
+  if (layer.bias[target].defined()) y = y + layer.bias[target];
+  y = y.view({x.size(0), count, layout_->config.head_dim});
+  if (target == kV || !layer.q_norm.defined()) return y;
+  return norm(y, target == kQ ? layer.q_norm : layer.k_norm);
 }
 
 at::Tensor AtenDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
@@ -203,7 +223,6 @@ at::Tensor AtenDecoder::attend(std::int64_t layer, std::span<const TokenAt> toke
 const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
   const c10::NoGradGuard no_grad;
   const ModelConfig& c = layout_->config;
-  const auto rows = static_cast<std::int64_t>(tokens.size());
   std::vector<std::int64_t> ids, places;
   for (const TokenAt& token : tokens) {
     ids.push_back(token.token);
@@ -214,11 +233,9 @@ const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const LayerTensors& layer = layers_[static_cast<std::size_t>(i)];
     const at::Tensor normed = norm(x, layer.input_norm);
-    const at::Tensor q =
-        rotate(project(layer, kQ, normed).view({rows, c.heads, c.head_dim}), positions);
-    const at::Tensor k =
-        rotate(project(layer, kK, normed).view({rows, c.kv_heads, c.head_dim}), positions);
-    const at::Tensor v = project(layer, kV, normed).view({rows, c.kv_heads, c.head_dim});
+    const at::Tensor q = rotate(heads(layer, kQ, normed, c.heads), positions);
+    const at::Tensor k = rotate(heads(layer, kK, normed, c.kv_heads), positions);
+    const at::Tensor v = heads(layer, kV, normed, c.kv_heads);
     x = x + project(layer, kO, attend(i, tokens, q, k, v));
     const at::Tensor wide = norm(x, layer.post_norm);
     x = x +

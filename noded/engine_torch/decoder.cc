@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
+#include <numbers>
 
 #include "engine_torch/row_gemm.h"
 
@@ -35,9 +37,13 @@ FullWeights bind_full(const ModelLayout& layout, const float* arena) {
   w.embedding = cursor.next();
   for (std::int64_t i = 0; i < layout.config.layers; ++i) {
     LayerWeights layer{};
-    for (const float** field : {&layer.input_norm, &layer.q, &layer.k, &layer.v, &layer.o,
-                                &layer.post_norm, &layer.gate, &layer.up, &layer.down})
-      *field = cursor.next();
+    const auto read = [&](std::initializer_list<const float**> fields) {
+      for (const float** field : fields) *field = cursor.next();
+    };
+    read({&layer.input_norm, &layer.q, &layer.k, &layer.v});
+    if (layout.config.qkv_bias) read({&layer.q_bias, &layer.k_bias, &layer.v_bias});
+    if (layout.config.head_norms) read({&layer.q_norm, &layer.k_norm});
+    read({&layer.o, &layer.post_norm, &layer.gate, &layer.up, &layer.down});
     w.layers.push_back(layer);
   }
   w.final_norm = cursor.next();
@@ -69,6 +75,22 @@ void AdapterWeights::apply(std::int64_t layer, int target, const float* x, float
   row_gemm_add(z, pair.b.data(), y, rows, rank_, pair.out, scale_);
 }
 
+namespace {
+
+// Of Llama 3.1: long waves are stretched, short ones are not.
+double scaled(const RopeScaling& scaling, double frequency) {
+  if (scaling.kind == RopeScaling::Kind::kNone) return frequency;
+  const double stretched = frequency / scaling.factor;
+  if (scaling.kind == RopeScaling::Kind::kLinear) return stretched;
+  const double waves = static_cast<double>(scaling.original_positions) * frequency /
+                       (2.0 * std::numbers::pi);  // in the original context
+  const double kept =
+      (waves - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor);
+  return std::lerp(stretched, frequency, std::clamp(kept, 0.0, 1.0));
+}
+
+}  // namespace
+
 void rope_tables(const ModelConfig& config, std::int64_t positions, std::vector<float>* cosine,
                  std::vector<float>* sine) {
   const std::int64_t half = config.head_dim / 2;
@@ -76,7 +98,8 @@ void rope_tables(const ModelConfig& config, std::int64_t positions, std::vector<
   sine->resize(cosine->size());
   for (std::int64_t i = 0; i < half; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(config.head_dim);
-    const auto frequency = static_cast<float>(1.0 / std::pow(config.rope_theta, exponent));
+    const auto frequency = static_cast<float>(
+        scaled(config.rope_scaling, 1.0 / std::pow(config.rope_theta, exponent)));
     for (std::int64_t p = 0; p < positions; ++p) {
       const auto angle = static_cast<double>(static_cast<float>(p) * frequency);
       (*cosine)[static_cast<std::size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
@@ -166,6 +189,21 @@ void Decoder::cache_and_attend(std::int64_t layer, std::span<const TokenAt> toke
   }
 }
 
+void Decoder::finish_heads(const LayerWeights& w, std::int64_t rows) {
+  const ModelConfig& c = layout_->config;
+  const Buffers& b = buffers_;
+  if (c.qkv_bias) {
+    add_bias(b.q, w.q_bias, rows, c.query_size());
+    add_bias(b.k, w.k_bias, rows, c.kv_size());
+    add_bias(b.v, w.v_bias, rows, c.kv_size());
+  }
+  if (c.head_norms) {
+    const auto eps = static_cast<float>(c.rms_norm_eps);
+    rms_norm(b.q, w.q_norm, b.q, rows * c.heads, c.head_dim, eps);
+    rms_norm(b.k, w.k_norm, b.k, rows * c.kv_heads, c.head_dim, eps);
+  }
+}
+
 void Decoder::attention(std::int64_t layer, std::span<const TokenAt> tokens) {
   const ModelConfig& c = layout_->config;
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
@@ -175,6 +213,7 @@ void Decoder::attention(std::int64_t layer, std::span<const TokenAt> tokens) {
   project(layer, kQ, w.q, b.normed, b.q, rows, c.hidden_size, c.query_size());
   project(layer, kK, w.k, b.normed, b.k, rows, c.hidden_size, c.kv_size());
   project(layer, kV, w.v, b.normed, b.v, rows, c.hidden_size, c.kv_size());
+  finish_heads(w, rows);
   cache_and_attend(layer, tokens);
   project(layer, kO, w.o, b.attended, b.normed, rows, c.query_size(), c.hidden_size);
   add_to(b.x, b.normed, rows * c.hidden_size);

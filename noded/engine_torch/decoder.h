@@ -18,6 +18,8 @@ namespace plexrl::model {
 // Pointers into an arena of layout `full`.
 struct LayerWeights {
   const float *input_norm, *q, *k, *v, *o, *post_norm, *gate, *up, *down;
+  const float *q_bias, *k_bias, *v_bias;  // null without
+  const float *q_norm, *k_norm;           // null without
 };
 struct FullWeights {
   const float* embedding = nullptr;
@@ -72,6 +74,7 @@ class Decoder final : public TokenDecoder {
   void project(std::int64_t layer, int target, const float* weight, const float* x, float* y,
                std::int64_t rows, std::int64_t in, std::int64_t out);
   void attention(std::int64_t layer, std::span<const TokenAt> tokens);
+  void finish_heads(const LayerWeights& weights, std::int64_t rows);
   void cache_and_attend(std::int64_t layer, std::span<const TokenAt> tokens);
   void feed_forward(std::int64_t layer, std::int64_t rows);
 
@@ -86,7 +89,7 @@ class Decoder final : public TokenDecoder {
 };
 
 // cos and sin of position * theta^(-2 i / dim), [positions, dim / 2], in the rounding of Hugging
-// Face: the angle is a float32 product.
+// Face: the angle is a float32 product. With the config's scaling.
 void rope_tables(const ModelConfig& config, std::int64_t positions, std::vector<float>* cosine,
                  std::vector<float>* sine);
 

@@ -158,6 +158,10 @@ PLEXRL_SIMD void add_to(float* x, const float* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) x[i] += y[i];
 }
 
+void add_bias(float* x, const float* bias, std::int64_t rows, std::int64_t size) {
+  for (std::int64_t r = 0; r < rows; ++r) add_to(x + r * size, bias, size);
+}
+
 void silu_multiply(float* gate, const float* up, std::int64_t count) {
 #pragma omp parallel for schedule(static) if (count > kParallel)
   for (std::int64_t at = 0; at < count; at += kBlock)

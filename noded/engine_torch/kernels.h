@@ -16,6 +16,9 @@ void rms_norm(const float* x, const float* weight, float* y, std::int64_t rows, 
 // x += y
 void add_to(float* x, const float* y, std::int64_t count);
 
+// x[r] += bias, rows of `size`
+void add_bias(float* x, const float* bias, std::int64_t rows, std::int64_t size);
+
 // gate = silu(gate) * up
 void silu_multiply(float* gate, const float* up, std::int64_t count);
 

@@ -52,6 +52,12 @@ TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
     Layer layer;
     layer.input_norm = base.next();
     for (int t = 0; t < 7; ++t) {
+      if (t == 3 && config_.qkv_bias)
+        for (at::Tensor& bias : layer.bias) bias = base.next();
+      if (t == 3 && config_.head_norms) {
+        layer.q_norm = base.next();
+        layer.k_norm = base.next();
+      }
       if (t == 4) layer.post_norm = base.next();
       layer.weight[t] = base.next();
     }
@@ -74,6 +80,16 @@ at::Tensor TrainDecoder::project(const Layer& layer, int target, const at::Tenso
   return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0, lora_scale_);
 }
 
+// flat [rows * length, hidden]. Returns [rows, count, length, dim], not rotated.
+at::Tensor TrainDecoder::heads(const Layer& layer, int target, const at::Tensor& flat,
+                               std::int64_t rows, std::int64_t count) const {
+  at::Tensor y = project(layer, target, flat);
+  if (layer.bias[target].defined()) y = y + layer.bias[target];
+  y = y.view({rows, -1, count, config_.head_dim});
+  if (target < 2 && layer.q_norm.defined()) y = norm(y, target == 0 ? layer.q_norm : layer.k_norm);
+  return y.transpose(1, 2);
+}
+
 at::Tensor TrainDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
   return x * at::rsqrt(x.square().mean(-1, true) + config_.rms_norm_eps) * weight;
 }
@@ -94,12 +110,12 @@ at::Tensor TrainDecoder::attention(const Layer& layer, const at::Tensor& x) cons
   const std::int64_t dim = config_.head_dim;
   const std::int64_t group = config_.heads / config_.kv_heads;
   const at::Tensor flat = x.reshape({rows * length, config_.hidden_size});
-  const auto heads = [&](int target, std::int64_t count) {
-    return project(layer, target, flat).view({rows, length, count, dim}).transpose(1, 2);
+  const auto heads_of = [&](int target, std::int64_t count) {
+    return heads(layer, target, flat, rows, count);
   };
-  const at::Tensor q = rotate(heads(0, config_.heads)).reshape({-1, group * length, dim});
-  const at::Tensor k = rotate(heads(1, config_.kv_heads)).reshape({-1, length, dim});
-  const at::Tensor v = heads(2, config_.kv_heads).reshape({-1, length, dim});
+  const at::Tensor q = rotate(heads_of(0, config_.heads)).reshape({-1, group * length, dim});
+  const at::Tensor k = rotate(heads_of(1, config_.kv_heads)).reshape({-1, length, dim});
+  const at::Tensor v = heads_of(2, config_.kv_heads).reshape({-1, length, dim});
   const double scale = 1.0 / std::sqrt(static_cast<double>(dim));
   const at::Tensor scores = at::baddbmm(mask_, q, k.transpose(1, 2), 1.0, scale);
   const at::Tensor mixed = at::bmm(at::softmax(scores, -1), v)

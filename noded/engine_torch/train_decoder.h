@@ -31,10 +31,14 @@ class TrainDecoder {
  private:
   struct Layer {
     at::Tensor input_norm, post_norm;
-    at::Tensor weight[7];   // q k v o gate up down
-    at::Tensor a[7], b[7];  // adapter; undefined without
+    at::Tensor weight[7];       // q k v o gate up down
+    at::Tensor bias[3];         // of q, k and v; undefined without
+    at::Tensor q_norm, k_norm;  // undefined without
+    at::Tensor a[7], b[7];      // adapter; undefined without
   };
   [[nodiscard]] at::Tensor project(const Layer& layer, int target, const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor heads(const Layer& layer, int target, const at::Tensor& flat,
+                                 std::int64_t rows, std::int64_t count) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
   [[nodiscard]] at::Tensor rotate(const at::Tensor& x) const;
   [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x) const;

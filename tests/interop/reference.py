@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Llama decoder in NumPy in double precision, differentiable by `autograd`: an oracle that shares
+"""A Llama, Qwen2 or Qwen3 decoder in NumPy in double precision, differentiable by `autograd`: an oracle that shares
 nothing with the engine. Weights are a dict of Hugging Face names.
 
 Formulas: RMSNorm (Zhang and Sennrich 2019), rotary embedding in half-split form (Su et al. 2021),
@@ -14,32 +14,54 @@ def rms_norm(x, weight, eps):
     return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
 
 
-def rotate(x, theta):
-    """x [T, heads, D]: pairs (i, i + D/2) turn by position * theta^(-2i/D)."""
+def frequencies(size, config):
+    """theta^(-2i/D), stretched as Llama 3.1 does where the configuration says so."""
+    half = size // 2
+    plain = config["rope_theta"] ** (-np.arange(half) * 2.0 / size)
+    scaling = config.get("rope_scaling")
+    if not scaling:
+        return plain
+    wavelength = 2 * np.pi / plain
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    smooth = (scaling["original_max_position_embeddings"] / wavelength - low) / (high - low)
+    smooth = np.minimum(np.maximum(smooth, 0.0), 1.0)
+    return (1 - smooth) * plain / scaling["factor"] + smooth * plain
+
+
+def rotate(x, config):
+    """x [T, heads, D]: pairs (i, i + D/2) turn by position * frequency i."""
     length, _, size = x.shape
     half = size // 2
-    angles = np.arange(length)[:, None] / theta ** (np.arange(half) * 2.0 / size)
+    angles = np.arange(length)[:, None] * frequencies(size, config)
     cos, sin = np.cos(angles)[:, None, :], np.sin(angles)[:, None, :]
     a, b = x[..., :half], x[..., half:]
     return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
+def project_heads(x, w, layer, which, count, config):
+    """[T, count, D]: with the bias and the norm of each head, where the model has them."""
+    name = PREFIX.format(layer) + "self_attn." + which
+    y = x @ w[name + "_proj.weight"].T
+    if name + "_proj.bias" in w:
+        y = y + w[name + "_proj.bias"]
+    y = y.reshape(x.shape[0], count, -1)
+    return rms_norm(y, w[name + "_norm.weight"], config["rms_norm_eps"]) if name + "_norm.weight" in w else y
+
+
 def attention(x, w, layer, config):
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    size = config.get("head_dim") or config["hidden_size"] // heads
-    name = PREFIX.format(layer) + "self_attn.{}_proj.weight"
     length = x.shape[0]
-    q = rotate((x @ w[name.format("q")].T).reshape(length, heads, size), config["rope_theta"])
-    k = rotate((x @ w[name.format("k")].T).reshape(length, kv_heads, size), config["rope_theta"])
-    v = (x @ w[name.format("v")].T).reshape(length, kv_heads, size)
+    q = rotate(project_heads(x, w, layer, "q", heads, config), config)
+    k = rotate(project_heads(x, w, layer, "k", kv_heads, config), config)
+    v = project_heads(x, w, layer, "v", kv_heads, config)
     mask = np.where(np.tril(np.ones((length, length))) > 0, 0.0, -1e30)
     out = []
     for head in range(heads):
         group = head // (heads // kv_heads)
-        scores = q[:, head] @ k[:, group].T / np.sqrt(size) + mask
+        scores = q[:, head] @ k[:, group].T / np.sqrt(q.shape[2]) + mask
         scores = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
         out.append(scores / np.sum(scores, axis=-1, keepdims=True) @ v[:, group])
-    return np.concatenate(out, axis=-1) @ w[name.format("o")].T
+    return np.concatenate(out, axis=-1) @ w[PREFIX.format(layer) + "self_attn.o_proj.weight"].T
 
 
 def mlp(x, w, layer):

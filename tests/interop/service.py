@@ -11,6 +11,9 @@ import subprocess
 import tempfile
 import time
 
+import numpy
+from safetensors.numpy import load_file, save_file
+
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
     "hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -18,6 +21,11 @@ CONFIG = {
     "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": True,
     "attention_bias": False, "mlp_bias": False, "torch_dtype": "float32",
 }
+QWEN2 = {**CONFIG, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "tie_word_embeddings": False}
+QWEN3 = {**CONFIG, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 12}
+LLAMA3 = {**CONFIG, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                     "original_max_position_embeddings": 32}}
+CONFIGS = {"llama": CONFIG, "qwen2": QWEN2, "qwen3": QWEN3, "llama with stretched rotation": LLAMA3}
 SITE = """
 cluster: interop
 pools:
@@ -30,7 +38,7 @@ pools:
     device_memory_mib: 512
     activation_memory_mib: 128
 models:
-  - {{name: tiny, path: {model}, parameters: {parameters}, hidden_size: 32, layers: 2, intermediate_size: 80, kv_size: 16}}
+  - {{name: tiny, path: {model}, parameters: {parameters}, hidden_size: 32, layers: 2, intermediate_size: 80, kv_size: {kv_size}}}
 daemon:
   user: root
   run_dir: {directory}/run
@@ -40,7 +48,8 @@ daemon:
 
 
 class Service:
-    def __init__(self, build):
+    def __init__(self, build, config):
+        self.config = config
         self.build = pathlib.Path(build).resolve()
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="plexrl-interop-"))
         self.daemon = None
@@ -53,13 +62,14 @@ class Service:
     def _start(self):
         self.model = self.directory / "model"
         shape = self.directory / "shape.json"
-        shape.write_text(json.dumps(CONFIG))
+        shape.write_text(json.dumps(self.config))
         subprocess.run([self.build / "plexrl-engine", "--init-model", self.model, "--config", shape, "--seed", "7"],
                        check=True)
+        self._shake_vectors()
         for name in ("run", "state"):
             (self.directory / name).mkdir(mode=0o755)
         site = self.directory / "plexrl.yaml"
-        site.write_text(SITE.format(model=self.model, parameters=30000, directory=self.directory,
+        site.write_text(SITE.format(model=self.model, parameters=40000, kv_size=2 * self.config["head_dim"], directory=self.directory,
                                     engine=self.build / "plexrl-engine"))
         self.log = open(self.directory / "log", "wb")
         self.daemon = subprocess.Popen([self.build / "plexrld", "--config", site, "--node", "interop1"],
@@ -70,6 +80,15 @@ class Service:
             if self.daemon.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("plexrld did not start: " + (self.directory / "log").read_text())
             time.sleep(0.02)
+
+    def _shake_vectors(self):
+        """Biases other than zero and norms other than one, as trained models have them."""
+        path = self.model / "model.safetensors"
+        weights, random = load_file(path), numpy.random.default_rng(3)
+        for name, value in weights.items():
+            if value.ndim == 1:
+                weights[name] = (value + random.normal(scale=0.2, size=value.shape)).astype(numpy.float32)
+        save_file(weights, path)
 
     def open_job(self, job_id, mode, rank=0):
         """Socket and token of a new job of root."""

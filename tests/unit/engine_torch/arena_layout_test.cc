@@ -42,6 +42,29 @@ TEST(ArenaLayout, UntiedHeadIsATensorOfItsOwn) {
             "lm_head.weight");
 }
 
+TEST(ArenaLayout, BiasesAndHeadNormsStandBeforeTheOutputProjection) {
+  const auto names = [](ModelConfig config) {
+    std::vector<std::string> found;
+    const std::string prefix = "model.layers.0.self_attn.";
+    const auto layout = make_model_layout(config, wire::TrainMode::Full, 0);
+    expect_sound(layout->full);
+    for (const TensorSlot& slot : layout->full.slots)
+      if (slot.name.rfind(prefix, 0) == 0) found.push_back(slot.name.substr(prefix.size()));
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  ModelConfig qwen2 = demo();
+  qwen2.qkv_bias = true;
+  EXPECT_EQ(names(qwen2), (Names{"q_proj.weight", "k_proj.weight", "v_proj.weight", "q_proj.bias",
+                                 "k_proj.bias", "v_proj.bias", "o_proj.weight"}));
+  ModelConfig qwen3 = demo();
+  qwen3.head_norms = true;
+  EXPECT_EQ(names(qwen3), (Names{"q_proj.weight", "k_proj.weight", "v_proj.weight", "q_norm.weight",
+                                 "k_norm.weight", "o_proj.weight"}));
+  EXPECT_EQ(make_model_layout(qwen3, wire::TrainMode::Full, 0)->full.parameters,
+            594816U + 3 * 2 * 32);
+}
+
 TEST(ArenaLayout, AdapterHasAandBForSevenTargets) {
   const auto layout = make_model_layout(demo(), wire::TrainMode::Lora, 8);
   ASSERT_TRUE(layout);

@@ -190,6 +190,10 @@ TEST_P(AtenDevice, FilesAndPublishedVersionsAreThoseOfTheKernels) {
 INSTANTIATE_TEST_SUITE_P(All, AtenDevice,
                          testing::Values(Shape{TrainMode::Full, false, tiny_config()},
                                          Shape{TrainMode::Full, true, demo_config()},
+                                         Shape{TrainMode::Full, false, tiny_config(Family::kQwen2)},
+                                         Shape{TrainMode::Full, true, tiny_config(Family::kQwen3)},
+                                         Shape{TrainMode::Lora, true, tiny_config(Family::kQwen2)},
+                                         Shape{TrainMode::Lora, false, tiny_config(Family::kQwen3)},
                                          Shape{TrainMode::Lora, false, tiny_config()},
                                          Shape{TrainMode::Lora, true, demo_config()}));
 

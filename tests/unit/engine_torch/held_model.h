@@ -29,6 +29,15 @@ inline ModelConfig tiny_config() {
   return c;
 }
 
+// The same with what the other families add.
+inline ModelConfig tiny_config(Family family) {
+  ModelConfig c = tiny_config();
+  c.family = family;
+  c.qkv_bias = family == Family::kQwen2;
+  c.head_norms = family == Family::kQwen3;
+  return c;
+}
+
 inline ModelLayout layout_of(const ModelConfig& config, wire::TrainMode mode,
                              std::uint32_t rank = 0) {
   return std::move(make_model_layout(config, mode, rank)).value();
@@ -64,6 +73,7 @@ class HeldModel {
         gradients(layout.trainable.elements),
         sampler(layout.trainable.elements) {
     initialise(layout.full, layout.config.layers, seed, 0.1, base.span());
+    shake_vectors(seed);
     const bool full = layout.mode == wire::TrainMode::Full;
     if (full) std::copy(base.span().begin(), base.span().end(), weights.span().begin());
     if (layout.mode == wire::TrainMode::Lora)
@@ -81,6 +91,14 @@ class HeldModel {
     std::normal_distribution<float> normal(0, static_cast<float>(std));
     for (const TensorSlot& slot : layout.trainable.slots)
       for (float& x : weights.span().subspan(slot.offset, slot.elements())) x += normal(random);
+  }
+  // Biases other than zero and norms other than one.
+  void shake_vectors(std::uint64_t seed) {
+    std::mt19937 random(static_cast<unsigned>(seed));
+    std::normal_distribution<float> normal(0, 0.2F);
+    for (const TensorSlot& slot : layout.full.slots)
+      if (slot.vector && slot.name.find("self_attn") != std::string::npos)
+        for (float& x : base.span().subspan(slot.offset, slot.elements())) x += normal(random);
   }
   void publish(std::uint64_t version) {
     std::copy(weights.span().begin(), weights.span().end(), sampler.span().begin());

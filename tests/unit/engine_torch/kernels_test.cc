@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "engine_torch/decoder.h"
 #include "engine_torch/row_gemm.h"
@@ -129,6 +130,45 @@ TEST(Kernels, RotationIsHalfSplitAndKeepsLengths) {
   const double b = x[0][5].item<double>();
   EXPECT_NEAR(y[0][1].item<double>(), a * std::cos(angle) - b * std::sin(angle), 1e-5);
   EXPECT_NEAR(y[0][5].item<double>(), b * std::cos(angle) + a * std::sin(angle), 1e-5);
+}
+
+// By the wavelengths of the paper's formula: short ones are kept, long ones stretched.
+TEST(Kernels, RotationIsStretchedForLongContexts) {
+  ModelConfig plain;
+  plain.head_dim = 64;
+  plain.rope_theta = 500000;
+  ModelConfig linear = plain;
+  linear.rope_scaling = {RopeScaling::Kind::kLinear, 4.0, 1.0, 4.0, 0};
+  ModelConfig llama3 = plain;
+  llama3.rope_scaling = {RopeScaling::Kind::kLlama3, 8.0, 1.0, 4.0, 8192};
+  const auto angle_of = [](const ModelConfig& config, std::int64_t pair) {
+    std::vector<float> cosine, sine;
+    rope_tables(config, 2, &cosine, &sine);
+    const auto at = static_cast<std::size_t>(config.head_dim / 2 + pair);  // of position 1
+    return std::atan2(static_cast<double>(sine[at]), static_cast<double>(cosine[at]));
+  };
+  std::set<int> seen;
+  for (std::int64_t pair = 0; pair < 32; ++pair) {
+    const double plain_angle = std::pow(500000.0, -static_cast<double>(pair) / 32.0);
+    EXPECT_NEAR(angle_of(plain, pair), plain_angle, 1e-6);
+    EXPECT_NEAR(angle_of(linear, pair), plain_angle / 4, 1e-6);
+    const double wavelength = 2 * std::acos(-1.0) / plain_angle;
+    const int kind = wavelength < 8192.0 / 4 ? 0 : wavelength > 8192.0 ? 2 : 1;
+    const double smooth = (8192.0 / wavelength - 1) / 3;
+    const double want[] = {plain_angle, (1 - smooth) * plain_angle / 8 + smooth * plain_angle,
+                           plain_angle / 8};
+    EXPECT_NEAR(angle_of(llama3, pair) / want[kind], 1.0, 1e-5) << pair;
+    seen.insert(kind);
+  }
+  EXPECT_EQ(seen.size(), 3U);
+}
+
+TEST(Kernels, BiasIsAddedToEachRow) {
+  at::Tensor x = at::randn({5, 37});
+  const at::Tensor bias = at::randn({37});
+  const at::Tensor want = x + bias;
+  add_bias(x.data_ptr<float>(), bias.data_ptr<float>(), 5, 37);
+  EXPECT_TRUE(x.equal(want));
 }
 
 TEST(Kernels, SumOfSquaresIsExactEnoughAndSeesNaN) {

@@ -59,19 +59,98 @@ TEST(ModelConfig, NewStyleRopeParameters) {
   EXPECT_EQ(parse_with("rope_parameters", {{"rope_type", "yarn"}}).code(), Code::UNSUPPORTED);
 }
 
+json of_family(const char* type, const char* architecture) {
+  json object = small();
+  object["model_type"] = type;
+  object["architectures"] = {architecture};
+  return object;
+}
+
+TEST(ModelConfig, Qwen2HasBiasesAndNamesAWindowThatItDoesNotUse) {
+  json object = of_family("qwen2", "Qwen2ForCausalLM");
+  object["use_sliding_window"] = false;
+  object["sliding_window"] = 32768;
+  const auto config = parse_model_config(object.dump());
+  ASSERT_TRUE(config) << config.error().to_string();
+  EXPECT_TRUE(config->qkv_bias);
+  EXPECT_FALSE(config->head_norms);
+  object["use_sliding_window"] = true;
+  EXPECT_EQ(parse_model_config(object.dump()).error().code(), Code::UNSUPPORTED);
+}
+
+TEST(ModelConfig, Qwen3HasHeadNormsAndAHeadDimOfItsOwn) {
+  const json object = of_family("qwen3", "Qwen3ForCausalLM");
+  const auto config = parse_model_config(object.dump());
+  ASSERT_TRUE(config) << config.error().to_string();
+  EXPECT_TRUE(config->head_norms);
+  EXPECT_FALSE(config->qkv_bias);
+  EXPECT_EQ(config->head_dim, 128);
+}
+
+TEST(ModelConfig, OneNameOfTheFamilyIsEnough) {
+  for (const char* key : {"model_type", "architectures"}) {
+    json object = of_family("qwen3", "Qwen3ForCausalLM");
+    object.erase(key);
+    EXPECT_EQ(parse_model_config(object.dump())->family, Family::kQwen3) << "without " << key;
+  }
+}
+
+TEST(ModelConfig, RopeScalingIsRead) {
+  json object = small();
+  object["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(parse_model_config(object.dump())->rope_scaling.kind, RopeScaling::Kind::kLinear);
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 32.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
+                       {"original_max_position_embeddings", 8192}};
+  object["rope_scaling"] = llama3;
+  const RopeScaling want{RopeScaling::Kind::kLlama3, 32.0, 1.0, 4.0, 8192};
+  EXPECT_EQ(parse_model_config(object.dump())->rope_scaling, want);
+  object.erase("rope_scaling");
+  object["rope_parameters"] = llama3;
+  object["rope_parameters"]["rope_theta"] = 500000.0;
+  EXPECT_EQ(parse_model_config(object.dump())->rope_scaling, want);
+  EXPECT_DOUBLE_EQ(parse_model_config(object.dump())->rope_theta, 500000.0);
+}
+
+TEST(ModelConfig, DamagedRopeScalingIsNamed) {
+  const json rows[] = {"linear",
+                       {{"type", "linear"}},
+                       {{"type", "linear"}, {"factor", 0.5}},
+                       {{"type", "llama3"}, {"factor", 8.0}},
+                       {{"type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 4.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}}};
+  for (const json& row : rows)
+    EXPECT_EQ(parse_with("rope_scaling", row).code(), Code::INVALID_ARGUMENT) << row;
+}
+
 TEST(ModelConfig, FormatAndParseAgree) {
-  const auto config = parse_model_config(small().dump());
-  EXPECT_EQ(*parse_model_config(format_model_config(*config)), *config);
+  json stretched = small();
+  stretched["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  json far = small();
+  far["rope_scaling"] = {
+      {"rope_type", "llama3"}, {"factor", 8.0}, {"original_max_position_embeddings", 8192}};
+  for (const json& object : {small(), of_family("qwen2", "Qwen2ForCausalLM"),
+                             of_family("qwen3", "Qwen3ForCausalLM"), stretched, far}) {
+    const auto config = parse_model_config(object.dump());
+    ASSERT_TRUE(config) << config.error().to_string();
+    EXPECT_EQ(*parse_model_config(format_model_config(*config)), *config);
+  }
 }
 
 TEST(ModelConfig, UnsupportedKeysAreNamed) {
   const std::pair<const char*, json> rows[] = {
-      {"model_type", "qwen2"},
-      {"architectures", {"MistralForCausalLM"}},
+      {"model_type", "mistral"},
+      {"architectures", {"Qwen2ForCausalLM"}},
       {"hidden_act", "gelu"},
       {"attention_bias", true},
       {"mlp_bias", true},
-      {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}},
+      {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}},
+      {"layer_types", {"full_attention", "sliding_attention"}},
       {"quantization_config", {{"bits", 4}}},
       {"sliding_window", 4096}};
   for (const auto& [key, value] : rows) {

@@ -59,26 +59,33 @@ std::vector<std::vector<std::int32_t>> some_prompts(std::size_t count, std::int6
 }
 
 // Decode with the KV cache against the full forward; here through an adapter, too.
-TEST(Logprobs, AgreeWithTheTrainingForward) {
-  for (const TrainMode mode : {TrainMode::Full, TrainMode::Lora}) {
-    HeldModel model(layout_of(demo_config(), mode, mode == TrainMode::Lora ? 5 : 0));
-    model.shake(0.03);
-    model.publish(3);
-    const auto rows = some_prompts(6, 32);
-    const auto got = logprobs(model, rows, 3);
-    const TrainDecoder decoder(model.state, false);
-    for (std::size_t r = 0; r < rows.size(); ++r) {
-      std::vector<std::int64_t> ids(rows[r].begin(), rows[r].end());
-      const auto n = static_cast<std::int64_t>(ids.size());
-      const at::Tensor tokens = at::from_blob(ids.data(), {1, n}, at::kLong);
-      const at::Tensor logp =
-          at::log_softmax(at::mm(decoder.hidden(tokens).squeeze(0), decoder.head().t()), -1);
-      ASSERT_EQ(got[r].size(), rows[r].size() - 1);
-      for (std::int64_t i = 0; i + 1 < n; ++i)
-        EXPECT_NEAR(got[r][static_cast<std::size_t>(i)],
-                    logp[i][ids[static_cast<std::size_t>(i) + 1]].item<float>(), 2e-5F);
-    }
+void expect_the_training_forward(const ModelConfig& config, TrainMode mode) {
+  HeldModel model(layout_of(config, mode, mode == TrainMode::Lora ? 5 : 0));
+  model.shake(0.03);
+  model.publish(3);
+  const auto rows = some_prompts(6, config.vocab_size);
+  const auto got = logprobs(model, rows, 3);
+  const TrainDecoder decoder(model.state, false);
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    std::vector<std::int64_t> ids(rows[r].begin(), rows[r].end());
+    const auto n = static_cast<std::int64_t>(ids.size());
+    const at::Tensor tokens = at::from_blob(ids.data(), {1, n}, at::kLong);
+    const at::Tensor logp =
+        at::log_softmax(at::mm(decoder.hidden(tokens).squeeze(0), decoder.head().t()), -1);
+    ASSERT_EQ(got[r].size(), rows[r].size() - 1);
+    for (std::int64_t i = 0; i + 1 < n; ++i)
+      EXPECT_NEAR(got[r][static_cast<std::size_t>(i)],
+                  logp[i][ids[static_cast<std::size_t>(i) + 1]].item<float>(), 2e-5F);
   }
+}
+
+TEST(Logprobs, AgreeWithTheTrainingForward) {
+  ModelConfig stretched = demo_config();
+  stretched.rope_scaling = {RopeScaling::Kind::kLlama3, 8.0, 1.0, 4.0, 32};
+  for (const TrainMode mode : {TrainMode::Full, TrainMode::Lora})
+    for (const ModelConfig& config :
+         {demo_config(), tiny_config(Family::kQwen2), tiny_config(Family::kQwen3), stretched})
+      expect_the_training_forward(config, mode);
 }
 
 TEST(Generate, ItsLogprobsAreThoseOfTheLogprobsOpBitForBit) {
@@ -102,12 +109,12 @@ TEST(Generate, ItsLogprobsAreThoseOfTheLogprobsOpBitForBit) {
 }
 
 // The row number selects random numbers, so the row alone must keep it: it is row 0 in both.
-TEST(Generate, RowAloneEqualsRowAmongThirtyTwo) {
+void expect_row_alone_equals_row_in_company(const ModelConfig& config) {
   for (const TrainMode mode : {TrainMode::Full, TrainMode::Lora}) {
-    HeldModel model(layout_of(demo_config(), mode, mode == TrainMode::Lora ? 8 : 0));
+    HeldModel model(layout_of(config, mode, mode == TrainMode::Lora ? 8 : 0));
     model.shake(0.05);
     model.publish(1);
-    const auto prompts = some_prompts(33, 32);
+    const auto prompts = some_prompts(33, config.vocab_size);
     const auto all = generate(model, generate_args(prompts, 1, 20, 1));
     for (const std::size_t size : {1U, 2U, 7U, 16U}) {
       const std::vector<std::vector<std::int32_t>> few(
@@ -119,6 +126,12 @@ TEST(Generate, RowAloneEqualsRowAmongThirtyTwo) {
       }
     }
   }
+}
+
+TEST(Generate, RowAloneEqualsRowAmongThirtyTwo) {
+  for (const ModelConfig& config :
+       {demo_config(), tiny_config(Family::kQwen2), tiny_config(Family::kQwen3)})
+    expect_row_alone_equals_row_in_company(config);
 }
 
 TEST(Logprobs, RowInvariantInAnyCompany) {

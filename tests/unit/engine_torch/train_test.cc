@@ -75,18 +75,24 @@ struct Case {
   TrainMode mode;
   LossKind loss;
   bool tied;
+  Family family = Family::kLlama;
 };
 class Gradients : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(All, Gradients,
-                         testing::Values(Case{TrainMode::Full, LossKind::CrossEntropy, false},
-                                         Case{TrainMode::Full, LossKind::CrossEntropy, true},
-                                         Case{TrainMode::Full, LossKind::ImportanceSampling, true},
-                                         Case{TrainMode::Full, LossKind::Ppo, false},
-                                         Case{TrainMode::Lora, LossKind::CrossEntropy, false},
-                                         Case{TrainMode::Lora, LossKind::Ppo, true}));
+INSTANTIATE_TEST_SUITE_P(
+    All, Gradients,
+    testing::Values(Case{TrainMode::Full, LossKind::CrossEntropy, false},
+                    Case{TrainMode::Full, LossKind::CrossEntropy, true},
+                    Case{TrainMode::Full, LossKind::ImportanceSampling, true},
+                    Case{TrainMode::Full, LossKind::Ppo, false},
+                    Case{TrainMode::Lora, LossKind::CrossEntropy, false},
+                    Case{TrainMode::Lora, LossKind::Ppo, true},
+                    Case{TrainMode::Full, LossKind::Ppo, true, Family::kQwen2},
+                    Case{TrainMode::Full, LossKind::CrossEntropy, false, Family::kQwen3},
+                    Case{TrainMode::Lora, LossKind::CrossEntropy, true, Family::kQwen2},
+                    Case{TrainMode::Lora, LossKind::Ppo, false, Family::kQwen3}));
 
 TEST_P(Gradients, AgreeWithAutograd) {
-  ModelConfig config = tiny_config();
+  ModelConfig config = tiny_config(GetParam().family);
   config.tied_head = GetParam().tied;
   const std::uint32_t rank = GetParam().mode == TrainMode::Lora ? 3 : 0;
   HeldModel model(layout_of(config, GetParam().mode, rank));
@@ -110,7 +116,7 @@ TEST_P(Gradients, AgreeWithAutograd) {
 }
 
 TEST_P(Gradients, AgreeWithFiniteDifferences) {
-  ModelConfig config = tiny_config();
+  ModelConfig config = tiny_config(GetParam().family);
   config.tied_head = GetParam().tied;
   HeldModel model(layout_of(config, GetParam().mode, GetParam().mode == TrainMode::Lora ? 3 : 0));
   model.shake(0.05);
