@@ -86,7 +86,7 @@ CLI::Validator number_above_zero(bool or_zero) {
 }
 
 void add_model_options(CLI::App& command, TrainOptions& options) {
-  command.add_option("--env", options.environment, "sort, add or jsonl:FILE")
+  command.add_option("--env", options.environment, "sort, add, countdown[:N] or jsonl:FILE")
       ->capture_default_str();
   command.add_option("--model-name", options.model_name, "the job's name for its model")
       ->capture_default_str();

@@ -48,7 +48,7 @@ class Environment {
 [[nodiscard]] double exact_match(const Attempt& attempt);
 [[nodiscard]] std::vector<double> exact_matches(const std::vector<Attempt>& attempts);
 
-// "sort", "add" or "jsonl:FILE".
+// "sort", "add", "countdown", "countdown:N" or "jsonl:FILE".
 [[nodiscard]] Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& options);
 
 }  // namespace plexrl::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Apart from environment.cc, so that one environment can be had without all others.
 #include "cli/train/add_environment.h"
+#include "cli/train/countdown_environment.h"
 #include "cli/train/jsonl_environment.h"
 #include "cli/train/sort_environment.h"
 
@@ -17,11 +18,13 @@ Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& option
     return error(Code::INVALID_ARGUMENT,
                  "--stop: environment '%s' ends its answers itself; use jsonl:FILE",
                  options.environment.c_str());
+  if (options.environment == "countdown" || options.environment.starts_with("countdown:"))
+    return CountdownEnvironment::open(options.environment);
   std::unique_ptr<Environment> environment;
   if (options.environment == "sort") environment = std::make_unique<SortEnvironment>();
   if (options.environment == "add") environment = std::make_unique<AddEnvironment>();
   if (environment == nullptr)
-    return error(Code::INVALID_ARGUMENT, "--env '%s': write sort, add or jsonl:FILE",
+    return error(Code::INVALID_ARGUMENT, "--env '%s': write sort, add, countdown[:N] or jsonl:FILE",
                  options.environment.c_str());
   return environment;
 }

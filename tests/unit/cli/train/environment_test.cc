@@ -98,7 +98,7 @@ TEST(MakeEnvironment, AVerifierNeedsJsonl) {
 }
 
 TEST(MakeEnvironment, AStopOfItsOwnNeedsJsonl) {
-  for (const char* name : {"sort", "add"}) {
+  for (const char* name : {"sort", "add", "countdown"}) {
     TrainOptions options;
     options.environment = name;
     EXPECT_TRUE(make_environment(options).has_value());
