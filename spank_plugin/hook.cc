@@ -6,6 +6,7 @@
 
 #include "guard.h"
 #include "job_description.h"
+#include "node_features.h"
 #include "profile_cache.h"
 #include "site_cache.h"
 #include "slurm/controller_report.h"
@@ -105,8 +106,10 @@ Answer decide_submission(job_desc_msg_t* description, std::uint32_t submit_uid) 
   const slurm::JobRequest request = read_request(*description);
   // root may submit for another user.
   const std::uint32_t uid = description->user_id == NO_VAL ? submit_uid : description->user_id;
-  const auto rewrite = decide(request, uid);
+  auto rewrite = decide(request, uid);
   if (!rewrite) return refuse(rewrite.error(), uid);
+  // Slurm refuses a job whose preference no node can fulfil now; later it just does without.
+  if (!rewrite->prefer.empty() && !is_active_feature(rewrite->prefer)) rewrite->prefer.clear();
   if (rewrite->grant || rewrite->environment.size() != request.environment.size())
     apply(*rewrite, description);
   return {SLURM_SUCCESS, rewrite->note.empty() ? "" : "plexrl: " + rewrite->note};

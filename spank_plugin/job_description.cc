@@ -55,6 +55,12 @@ bool is_exclusive(std::uint16_t shared) {
 
 bool whole_memory(std::uint64_t memory) { return (memory & ~MEM_PER_CPU) == 0; }
 
+bool picks_nodes(const job_desc_msg_t& d) {
+  const char* const wishes[] = {d.features, d.prefer, d.req_nodes, d.exc_nodes, d.reservation};
+  return std::any_of(std::begin(wishes), std::end(wishes),
+                     [](const char* wish) { return !text(wish).empty(); });
+}
+
 bool has_gpu_hints(const job_desc_msg_t& d) {
   return !text(d.cpus_per_tres).empty() || !text(d.mem_per_tres).empty() ||
          !text(d.tres_bind).empty() || !text(d.tres_freq).empty() ||
@@ -65,6 +71,12 @@ void clear_gpu_hints(job_desc_msg_t* d) {
   for (char** field : {&d->cpus_per_tres, &d->mem_per_tres, &d->tres_bind, &d->tres_freq})
     set(field, "");
   d->ntasks_per_tres = NO_VAL16;
+}
+
+// After what another plugin has written.
+void add_mark(const std::string& mark, job_desc_msg_t* d) {
+  const std::string before = text(d->admin_comment);
+  set(&d->admin_comment, before.empty() ? mark : before + "; " + mark);
 }
 
 void set_environment(const std::vector<std::string>& wanted, job_desc_msg_t* d) {
@@ -106,6 +118,7 @@ slurm::JobRequest read_request(const job_desc_msg_t& d) {
   request.exclusive = is_exclusive(d.shared);
   request.core_spec = d.core_spec != NO_VAL16;
   request.whole_memory = d.pn_min_memory != NO_VAL64 && whole_memory(d.pn_min_memory);
+  request.picks_nodes = picks_nodes(d);
   request.het_component = d.het_job_offset != NO_VAL;
   request.has_script = d.script != nullptr;
   request.min_nodes = given(d.min_nodes);
@@ -134,6 +147,8 @@ void apply(const slurm::Rewrite& rewrite, job_desc_msg_t* d) {
   set(&d->tres_per_job, rewrite.tres_per_job);
   set(&d->tres_per_socket, rewrite.tres_per_socket);
   set(&d->tres_per_task, rewrite.tres_per_task);
+  if (!rewrite.prefer.empty()) set(&d->prefer, rewrite.prefer);
+  if (!rewrite.mark.empty()) add_mark(rewrite.mark, d);
   if (rewrite.clear_gpu_hints) clear_gpu_hints(d);
   d->min_nodes = 1;
   d->max_nodes = 1;

@@ -19,5 +19,9 @@ void slurm_error(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 extern slurm_conf_t slurm_conf __attribute__((weak));
 job_desc_msg_t* copy_job_record_to_job_desc(job_record* job) __attribute__((weak));
+extern List active_feature_list __attribute__((weak));
+int list_find_feature(void* feature, void* name) __attribute__((weak));
+void* slurm_list_find_first(List list, ListFindF find, void* key) __attribute__((weak));
+int64_t slurm_bit_ffs(void* bitmap) __attribute__((weak));
 void slurm_free_job_desc_msg(job_desc_msg_t* description) __attribute__((weak));
 }

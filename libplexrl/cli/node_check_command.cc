@@ -8,6 +8,7 @@
 #include <cctype>
 
 #include "cli/bounded_command.h"
+#include "cli/node_features.h"
 #include "cli/output.h"
 #include "cli/service_target.h"
 #include "config/site_config.h"
@@ -15,26 +16,19 @@
 namespace plexrl::cli {
 namespace {
 
-// slurmd kills the health check after 60 s; two calls of scontrol and the question fit in.
-constexpr Duration kScontrolLimit{15 * kSecond.ns};
-constexpr std::size_t kMaxScontrolBytes = 65536;
+// slurmd kills the health check after 60 s; the question, three calls of scontrol and one of squeue
+// fit in.
+constexpr Duration kClientLimit{13 * kSecond.ns};
+constexpr std::size_t kMaxClientBytes = 262144;
 
 struct NodeCheckOptions {
   ServiceTarget target;
   std::string config;
   std::string node;
   std::string scontrol = "scontrol";
+  std::string squeue = "squeue";
   bool json = false;
 };
-
-// The value of " NAME=" in a line of scontrol; up to the next blank.
-std::string_view field(std::string_view line, std::string_view name) {
-  const std::string key = " " + std::string(name) + "=";
-  const auto at = line.find(key);
-  if (at == line.npos) return {};
-  const auto begin = at + key.size();
-  return line.substr(begin, line.find_first_of(" \n", begin) - begin);
-}
 
 bool is_node_name(const std::string& name) {
   return !name.empty() && name.size() < 256 && name.front() != '-' &&
@@ -59,12 +53,12 @@ Result<std::string> own_node(const NodeCheckOptions& options) {
 
 std::string shell_word(const std::string& text) { return "'" + text + "'"; }  // has no quotes
 
-Result<std::string> scontrol(const NodeCheckOptions& options, const std::string& arguments) {
-  const std::string command = "exec " + options.scontrol + " " + arguments;
-  auto result = run_bounded(command, "", kScontrolLimit, kMaxScontrolBytes);
-  if (!result.has_value()) return result.error().within("scontrol " + arguments);
+Result<std::string> client(const std::string& program, const std::string& arguments) {
+  const std::string command = program + " " + arguments;
+  auto result = run_bounded("exec " + command, "", kClientLimit, kMaxClientBytes);
+  if (!result.has_value()) return result.error().within(command);
   if (result->exit_status != 0)
-    return error(Code::IO, "scontrol %s: exit status %d", arguments.c_str(), result->exit_status);
+    return error(Code::IO, "%s: exit status %d", command.c_str(), result->exit_status);
   return std::move(result->output);
 }
 
@@ -79,7 +73,35 @@ Status apply(const NodeCheckOptions& options, const std::string& node, NodeActio
                                  ? "State=RESUME"
                                  : "State=DRAIN Reason=" + shell_word(std::string(kDrainMark) +
                                                                       " plexrld does not answer");
-  return scontrol(options, "update NodeName=" + shell_word(node) + " " + change).status();
+  return client(options.scontrol, "update NodeName=" + shell_word(node) + " " + change).status();
+}
+
+// What the jobs of the node leave room for; nothing is asked or changed where the site has not
+// given the node these features.
+Result<std::optional<std::vector<config::JobKind>>> place(const NodeCheckOptions& options,
+                                                          const std::string& node,
+                                                          const std::string& pool,
+                                                          const std::string& line) {
+  using Kinds = std::optional<std::vector<config::JobKind>>;
+  if (!has_pool_features(pool, line)) return Kinds();
+  PLEXRL_ASSIGN(const std::string comments,
+                client(options.squeue,
+                       "--noheader --states=CONFIGURING,RUNNING,SUSPENDED,STOPPED"
+                       " --Format=admin_comment:1024 --nodelist=" +
+                           shell_word(node)));
+  const auto welcome = welcome_kinds(comments);
+  if (const auto wanted = wanted_features(pool, line, welcome); wanted)
+    PLEXRL_TRY(client(options.scontrol, "update NodeName=" + shell_word(node) +
+                                            " ActiveFeatures=" + shell_word(*wanted))
+                   .status());
+  return Kinds(welcome);
+}
+
+nlohmann::json names_of(const std::optional<std::vector<config::JobKind>>& kinds) {
+  if (!kinds) return nullptr;
+  nlohmann::json names = nlohmann::json::array();
+  for (const config::JobKind kind : *kinds) names.push_back(config::job_kind_name(kind));
+  return names;
 }
 
 const char* action_name(NodeAction action) {
@@ -92,22 +114,26 @@ Status run_node_check(const NodeCheckOptions& options) {
   PLEXRL_ASSIGN(const std::string node, own_node(options));
   const std::string path = options.config.empty() ? config::default_config_path() : options.config;
   PLEXRL_ASSIGN(const auto site, config::load_site_config(path, true));
-  const bool in_pool = site.pool_of_node(node) != nullptr;
+  const config::PoolEntry* const pool = site.pool_of_node(node);
+  const bool in_pool = pool != nullptr;
   Status healthy;
+  std::optional<std::vector<config::JobKind>> takes;
   NodeAction action = NodeAction::kNone;
   if (in_pool) {
     healthy = health(options);
     PLEXRL_ASSIGN(const std::string line,
-                  scontrol(options, "show node --oneliner " + shell_word(node)));
+                  client(options.scontrol, "show node --oneliner " + shell_word(node)));
     action = decide(healthy.ok(), line);
     PLEXRL_TRY(apply(options, node, action));
+    PLEXRL_ASSIGN(takes, place(options, node, pool->name, line));
   }
   if (options.json)
     print_json({{"node", node},
                 {"in_pool", in_pool},
                 {"healthy", in_pool ? nlohmann::json(healthy.ok()) : nlohmann::json()},
                 {"error", healthy.text()},
-                {"action", action_name(action)}});
+                {"action", action_name(action)},
+                {"takes", names_of(takes)}});
   else if (!healthy.ok() || action != NodeAction::kNone)
     print_text(node + ": " + (healthy.ok() ? "plexrld answers" : healthy.text()) +
                "; action: " + action_name(action) + "\n");
@@ -117,9 +143,9 @@ Status run_node_check(const NodeCheckOptions& options) {
 }  // namespace
 
 NodeAction decide(bool healthy, std::string_view node_line) {
-  const std::string_view state = field(node_line, "State");
+  const std::string_view state = scontrol_field(node_line, "State");
   const bool drained = state.find("DRAIN") != state.npos;
-  const bool ours = field(node_line, "Reason").starts_with(kDrainMark);
+  const bool ours = scontrol_field(node_line, "Reason").starts_with(kDrainMark);
   if (!healthy && !drained) return NodeAction::kDrain;
   if (healthy && drained && ours) return NodeAction::kResume;
   return NodeAction::kNone;
@@ -134,6 +160,7 @@ void add_node_check(CLI::App& app, Run& chosen) {
   command->add_option("--node", options->node, "name of the node; default: the host's");
   command->add_option("--scontrol", options->scontrol, "the scontrol program")
       ->capture_default_str();
+  command->add_option("--squeue", options->squeue, "the squeue program")->capture_default_str();
   add_service_options(*command, options->target);
   add_json_option(*command, options->json);
   on_chosen(*command, chosen, options, run_node_check);

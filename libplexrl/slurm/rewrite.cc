@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "config/pool_features.h"
 #include "slurm/gres_list.h"
 #include "slurm/host_memory.h"
 #include "slurm/marked_env.h"
@@ -288,6 +289,23 @@ Rewrite changes(const JobRequest& request, const PoolEntry& pool, const Grant& g
   return result;
 }
 
+// Rollouts when they are more than half of what it is busy with.
+config::JobKind kind_of(const Profile& profile) {
+  return 2 * profile.rollout_percent > profile.busy_percent ? config::JobKind::kRollout
+                                                            : config::JobKind::kTraining;
+}
+
+// A node where no job of the same kind runs, if there is one. Slurm tries a preference in place of
+// whatever else the request says of nodes, and refuses the job when the two exclude each other; so
+// only a request that any node of the pool can serve gets one.
+void choose_place(const JobRequest& request, const Profile& learnt, Rewrite* result) {
+  const config::JobKind kind = kind_of(learnt);
+  result->mark = config::job_kind_mark(kind);
+  const auto names_other = [](const std::string& list) { return !without_gpu(list).empty(); };
+  if (request.picks_nodes || any_tres(request, names_other)) return;
+  result->prefer = config::pool_feature(result->grant->pool, kind);
+}
+
 }  // namespace
 
 Result<Rewrite> rewrite(const JobRequest& request, const SiteConfig& site,
@@ -307,6 +325,7 @@ Result<Rewrite> rewrite(const JobRequest& request, const SiteConfig& site,
   Rewrite result = changes(request, *pool, grant);
   const bool counted = !request.option(Option::kShare) || request.option(Option::kSlowdown);
   if (learnt != nullptr && counted) result.note = note_of(*learnt, grant);
+  if (learnt != nullptr) choose_place(request, *learnt, &result);
   return result;
 }
 

@@ -30,7 +30,8 @@ struct JobRequest {
   bool core_spec = false;     // --core-spec, --thread-spec: Slurm then takes the node whole
   bool whole_memory = false;  // --mem=0
   bool het_component = false;
-  bool has_script = false;  // sbatch; false for srun and salloc
+  bool has_script = false;   // sbatch; false for srun and salloc
+  bool picks_nodes = false;  // names nodes, features or a reservation: Slurm prefers one over all
   std::optional<std::uint32_t> min_nodes;
   std::optional<std::uint32_t> max_nodes;
   std::vector<std::string> environment;  // batch jobs only
@@ -57,7 +58,9 @@ struct Rewrite {
   std::string tres_per_task;
   bool clear_gpu_hints = false;
   std::vector<std::string> environment;
-  std::string note;  // a sentence for the user: what was learnt from earlier runs; may be empty
+  std::string prefer;  // a node feature for --prefer; empty: none
+  std::string mark;    // for AdminComment: what kind of job it is; empty: not known
+  std::string note;    // a sentence for the user: what was learnt from earlier runs; may be empty
 };
 
 // INVALID_ARGUMENT, NOT_FOUND, PERMISSION, NO_CAPACITY, UNSUPPORTED: the job is refused; the text

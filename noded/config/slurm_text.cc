@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "config/pool_features.h"
+
 namespace plexrl::config {
 namespace {
 
@@ -57,6 +59,12 @@ std::string gres_counts(const PoolEntry& pool) {
   return "plexrl:100,plexrl_mem:" + std::to_string(pool.grantable_mib());
 }
 
+std::string features(const PoolEntry& pool) {
+  std::vector<std::string> names;
+  for (const JobKind kind : kJobKinds) names.push_back(pool_feature(pool.name, kind));
+  return joined(names);
+}
+
 std::string global_lines(const SlurmTextOptions& options) {
   return "# ---- slurm.conf, on every host ----\n"
          "# Add the words to the values that you have; PluginDir is a list with ':'.\n"
@@ -75,7 +83,8 @@ std::string global_lines(const SlurmTextOptions& options) {
          "# PreemptMode must be REQUEUE or OFF: a suspended job would keep its place on the "
          "device.\n"
          "# HealthCheckProgram takes a path without arguments: a script that runs\n"
-         "# 'exec plexrl node-check' keeps a node without plexrld from eating the queue.\n";
+         "# 'exec plexrl node-check' keeps a node without plexrld from eating the queue, and the\n"
+         "# features below true. HealthCheckInterval=60 is enough.\n";
 }
 
 std::string tres_lines(const SlurmTextOptions& options) {
@@ -92,6 +101,7 @@ std::string node_lines(const PoolEntry& pool, const Machine& machine, const Rese
          " RealMemory=" + std::to_string(machine.memory_mib) +
          " CpuSpecList=" + number_list(reserved.slurm_cpus) +
          " MemSpecLimit=" + std::to_string(reserved.memory_mib) + " Gres=" + gres_counts(pool) +
+         " Feature=" + features(pool) +
          "\n"
          "PartitionName=" +
          pool.partition + " Nodes=" + nodes + " Default=NO State=UP OverSubscribe=NO\n";

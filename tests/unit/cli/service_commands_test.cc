@@ -131,7 +131,9 @@ class NodeCheckTest : public testing::Test {
     std::ofstream(path("scontrol"))
         << "#!/bin/sh\ncase $1 in\n  show) cat " << path("node") << ";;\n  update) echo \"$@\" >>"
         << path("updates") << ";;\n  *) exit 3;;\nesac\n";
-    std::filesystem::permissions(path("scontrol"), std::filesystem::perms::owner_all);
+    std::ofstream(path("squeue")) << "#!/bin/sh\ncat " << path("comments") << "\n";
+    for (const char* program : {"scontrol", "squeue"})
+      std::filesystem::permissions(path(program), std::filesystem::perms::owner_all);
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
@@ -139,7 +141,8 @@ class NodeCheckTest : public testing::Test {
   Outcome check(const std::string& socket, const std::string& state, const char* node = "n1") {
     std::ofstream(path("node")) << "NodeName=" << node << " " << state << " ThreadsPerCore=1\n";
     return run({"node-check", "--json", "--config", path("site.yaml"), "--node", node, "--scontrol",
-                path("scontrol"), "--socket", socket, "--timeout", "1"});
+                path("scontrol"), "--squeue", path("squeue"), "--socket", socket, "--timeout",
+                "1"});
   }
   std::string updates() const {
     std::ifstream file(path("updates"));
@@ -171,6 +174,17 @@ TEST_F(NodeCheckTest, LeavesOthersDrainsAndOtherNodesAlone) {
   EXPECT_EQ(check("/nonexistent/socket", "State=IDLE+DRAIN Reason=disk").exit_status, kExitOk);
   EXPECT_EQ(check("/nonexistent/socket", "State=IDLE", "login1").exit_status, kExitOk);
   EXPECT_EQ(updates(), "");
+}
+
+TEST_F(NodeCheckTest, KeepsTheFeaturesOfThePoolTrue) {
+  fakes::FakeService service;
+  const std::string both = "plexrl_rl_for_rollout,plexrl_rl_for_training";
+  std::ofstream(path("comments")) << "(null)\nplexrl: mostly rollout\n";
+  const Outcome outcome = check(
+      service.socket(), "State=MIXED AvailableFeatures=ib," + both + " ActiveFeatures=ib," + both);
+  ASSERT_EQ(outcome.exit_status, kExitOk) << outcome.err;
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["takes"], nlohmann::json({"training"}));
+  EXPECT_EQ(updates(), "update NodeName=n1 ActiveFeatures=ib,plexrl_rl_for_training\n");
 }
 
 TEST_F(NodeCheckTest, AFailingScontrolIsAFailure) {

@@ -54,7 +54,7 @@ TEST(SlurmText, TheDiskTierCountsAndItsFolderIsWritable) {
   config.pools[0].disk_tier_mib = 20000;
   const auto result = slurm_text(config, machine(), kOptions);
   ASSERT_TRUE(result) << result.error().to_string();
-  EXPECT_THAT(*result, HasSubstr("Gres=plexrl:100,plexrl_mem:27872\n"));
+  EXPECT_THAT(*result, HasSubstr("Gres=plexrl:100,plexrl_mem:27872 "));
   EXPECT_THAT(*result, HasSubstr("Name=plexrl_mem Count=27872 Flags=CountOnly\n"));
   EXPECT_THAT(*result, HasSubstr("MemoryMax=14096M\nReadWritePaths=/scratch/plexrl\n"));
 }
@@ -63,7 +63,8 @@ TEST(SlurmText, DescribesNodesAndPartition) {
   EXPECT_THAT(text(),
               HasSubstr("NodeName=node[1-4],big1 Sockets=2 CoresPerSocket=4 ThreadsPerCore=2 "
                         "RealMemory=64000 "));
-  EXPECT_THAT(text(), HasSubstr("Gres=plexrl:100,plexrl_mem:8000\n"));
+  EXPECT_THAT(text(), HasSubstr("Gres=plexrl:100,plexrl_mem:8000 "
+                                "Feature=plexrl_rl_for_rollout,plexrl_rl_for_training\n"));
   EXPECT_THAT(text(), HasSubstr("PartitionName=plexrl Nodes=node[1-4],big1 Default=NO State=UP "
                                 "OverSubscribe=NO\n"));
   EXPECT_THAT(text(), HasSubstr("NodeName=node[1-4],big1 Name=plexrl_mem Count=8000 "

@@ -166,6 +166,8 @@ TEST(Rewrite, AcceptedJobsBecomeWhatTheTableSays) {
     ASSERT_TRUE(rewritten) << c.name << rewritten.error().text();
     const Rewrite& result = *rewritten;
     EXPECT_EQ(result.note, c.note) << c.name;
+    EXPECT_EQ(result.prefer, c.prefer) << c.name;
+    EXPECT_EQ(result.mark, c.mark) << c.name;
     EXPECT_EQ(result.grant ? format_grant(*result.grant) : "", c.grant) << c.name;
     EXPECT_EQ(result.environment, c.environment) << c.name;
     if (!result.grant) continue;

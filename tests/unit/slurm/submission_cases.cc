@@ -113,6 +113,9 @@ std::vector<Acceptance> of_the_pool() {
   };
 }
 
+constexpr const char* kForRollout = "plexrl_rl_for_rollout";
+constexpr const char* kMostlyRollout = "plexrl: mostly rollout";
+
 // The profiles are those of kCasesProfiles.
 std::vector<Acceptance> with_earlier_runs() {
   return {
@@ -125,15 +128,18 @@ std::vector<Acceptance> with_earlier_runs() {
       {"earlier runs", [](JobRequest* r) { r->name = "grpo"; },
        "v1:pool=rl:share=25:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
        "gres:plexrl:25,gres:plexrl_mem:82", "", own_environment(),
-       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
+       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)",
+       kForRollout, kMostlyRollout},
       {"earlier runs of a name with blanks", [](JobRequest* r) { r->name = "long name"; },
        "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=long_name",
        "plexrl", "gres:plexrl:100,gres:plexrl_mem:82", "", own_environment(),
-       "share 100: earlier runs of 'long_name' were busy for 96 percent of their time (1 run)"},
+       "share 100: earlier runs of 'long_name' were busy for 96 percent of their time (1 run)",
+       kForRollout, kMostlyRollout},
       {"earlier runs, and a share that is asked for",
        [](JobRequest* r) { r->name = "grpo", set(r, Option::kShare, "100"); },
        "v1:pool=rl:share=100:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
-       "gres:plexrl:100,gres:plexrl_mem:82", "", own_environment()},
+       "gres:plexrl:100,gres:plexrl_mem:82", "", own_environment(), "", kForRollout,
+       kMostlyRollout},
       // 23 / (350 / 10 + 23): of what the runs were, not of the 50 that is asked for.
       {"earlier runs and a bound",
        [](JobRequest* r) {
@@ -143,7 +149,30 @@ std::vector<Acceptance> with_earlier_runs() {
        },
        "v1:pool=rl:share=40:mem=82:mode=lora:rank=16:slowdown=1350:models=tiny:name=grpo", "plexrl",
        "gres:plexrl:40,gres:plexrl_mem:82", "", own_environment(),
-       "share 40: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)"},
+       "share 40: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)",
+       kForRollout, kMostlyRollout},
+      {"earlier runs that trained",
+       [](JobRequest* r) {
+         r->name = "grpo";
+         set(r, Option::kModel, "tiny,judge");
+         set(r, Option::kTrain, "full");
+       },
+       "v1:pool=rl:share=55:mem=172:mode=full:rank=0:slowdown=0:models=tiny,judge:name=grpo",
+       "plexrl", "gres:plexrl:55,gres:plexrl_mem:172", "", own_environment(),
+       "share 55: earlier runs of 'grpo' were busy for 51 percent of their time (2 runs)",
+       "plexrl_rl_for_training", "plexrl: mostly training"},
+      {"earlier runs, and nodes of the user's own choice",
+       [](JobRequest* r) { r->name = "grpo", r->picks_nodes = true; },
+       "v1:pool=rl:share=25:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
+       "gres:plexrl:25,gres:plexrl_mem:82", "", own_environment(),
+       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)", "",
+       kMostlyRollout},
+      {"earlier runs, and a resource that some nodes may lack",
+       [](JobRequest* r) { r->name = "grpo", r->tres_per_node = "gres:gpu:1,gres:nvme:1"; },
+       "v1:pool=rl:share=25:mem=82:mode=lora:rank=16:slowdown=0:models=tiny:name=grpo", "plexrl",
+       "gres:nvme:1,gres:plexrl:25,gres:plexrl_mem:82", "", own_environment(),
+       "share 25: earlier runs of 'grpo' were busy for 23 percent of their time (4 runs)", "",
+       kMostlyRollout},
   };
 }
 

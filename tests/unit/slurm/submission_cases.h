@@ -36,7 +36,9 @@ struct Acceptance {
   const char* tres_per_node;
   const char* other_tres;  // per job, socket and task, one after the other
   std::vector<std::string> environment;
-  const char* note = "";  // all of the text for the user
+  const char* note = "";    // all of the text for the user
+  const char* prefer = "";  // node feature
+  const char* mark = "";    // for AdminComment
 };
 [[nodiscard]] const std::vector<Refusal>& refusals();
 [[nodiscard]] const std::vector<Acceptance>& acceptances();

@@ -38,6 +38,8 @@ void expect_result(const slurm::Acceptance& c, const Description& job) {
             c.other_tres)
       << c.name;
   EXPECT_THAT(job.environment(), ElementsAreArray(c.environment)) << c.name;
+  EXPECT_EQ(text(job.d.prefer), c.prefer) << c.name;
+  EXPECT_EQ(text(job.d.admin_comment), c.mark) << c.name;
   if (*c.grant == '\0') return;
   EXPECT_EQ(job.d.min_nodes, 1U) << c.name;
   EXPECT_EQ(job.d.max_nodes, 1U) << c.name;

@@ -2,7 +2,9 @@
 // The native plugin, called as slurmctld does.
 #include <gtest/gtest.h>
 
+#include "../slurm/submission_cases.h"
 #include "hook_cases.h"
+#include "slurm_fakes.h"
 
 extern "C" {
 int job_submit(job_desc_msg_t* description, std::uint32_t submit_uid, char** err_msg);
@@ -27,6 +29,23 @@ TEST(JobSubmit, DoesWhatTheTableSays) {
     std::free(text);
     return answer;
   });
+}
+
+// Slurm refuses a job whose preference no node fulfils when it is submitted.
+TEST(JobSubmit, PrefersNothingThatNoNodeHas) {
+  slurm::JobRequest request = slurm::batch();
+  request.name = "grpo";
+  for (const bool active : {true, false}) {
+    fake_active_features(active);
+    Description job(request);
+    job.d.admin_comment = ::strdup("of another plugin");
+    char* text = nullptr;
+    EXPECT_EQ(::job_submit(&job.d, slurm::kCasesUid, &text), SLURM_SUCCESS);
+    std::free(text);
+    EXPECT_EQ(job.d.prefer != nullptr, active);
+    EXPECT_STREQ(job.d.admin_comment, "of another plugin; plexrl: mostly rollout");
+  }
+  fake_active_features(true);
 }
 
 TEST(JobSubmit, AllowsTheChangesOfTheTable) {

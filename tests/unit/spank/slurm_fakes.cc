@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What slurmctld brings: its allocator is malloc, its log goes nowhere, and a job record is the
-// Description that the job was submitted with.
+// What slurmctld brings: its allocator is malloc, its log goes nowhere, a job record is the
+// Description that the job was submitted with, and two nodes have the features of pool rl.
+#include "slurm_fakes.h"
+
 #include <cstdlib>
 #include <cstring>
 
@@ -8,7 +10,37 @@
 
 using plexrl::job_submit::Description;
 
+namespace {
+
+struct Feature {
+  std::uint32_t magic;
+  const char* name;
+  std::int64_t* first_node;  // stands for a bitmap
+};
+
+std::int64_t first_node = 0;
+Feature features[] = {{1, "plexrl_rl_for_training", &first_node},
+                      {1, "plexrl_rl_for_rollout", &first_node}};
+
+}  // namespace
+
+namespace plexrl::job_submit {
+void fake_active_features(bool active) { first_node = active ? 0 : -1; }
+}  // namespace plexrl::job_submit
+
 extern "C" {
+
+List active_feature_list = reinterpret_cast<List>(features);
+
+int list_find_feature(void* feature, void* name) {
+  return std::strcmp(static_cast<Feature*>(feature)->name, static_cast<char*>(name)) == 0;
+}
+void* slurm_list_find_first(List list, ListFindF find, void* key) {
+  for (Feature& feature : features)
+    if (list == active_feature_list && find(&feature, key) != 0) return &feature;
+  return nullptr;
+}
+int64_t slurm_bit_ffs(void* bitmap) { return *static_cast<std::int64_t*>(bitmap); }
 
 void* slurm_xcalloc(size_t count, size_t size, bool, bool, const char*, int, const char*) {
   return std::calloc(count, size);
