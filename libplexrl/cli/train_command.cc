@@ -6,10 +6,12 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <iterator>
 
 #include "cli/output.h"
 #include "cli/train/controller.h"
 #include "cli/train/file_io.h"
+#include "cli/train/grpo.h"
 #include "cli/train/plexrl_service.h"
 
 namespace plexrl::cli {
@@ -99,7 +101,7 @@ void add_model_options(CLI::App& command, TrainOptions& options) {
 }
 
 void add_grpo_options(CLI::App& command, TrainOptions& options) {
-  command.add_option("--steps", options.steps, "GRPO steps")
+  command.add_option("--steps", options.steps, "policy gradient steps")
       ->check(CLI::Range(0U, 1'000'000U))
       ->capture_default_str();
   command.add_option("--prompts", options.prompts, "prompts per step")
@@ -110,6 +112,16 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   command.add_option("--minibatches", options.minibatches, "optimizer steps per step")
       ->check(CLI::Range(1U, 1024U))
+      ->capture_default_str();
+  command.add_option("--algo", options.algorithm, "grpo, rloo or reinforce++")
+      ->check(CLI::IsMember(
+          std::vector<std::string>(std::begin(kAlgorithmNames), std::end(kAlgorithmNames))))
+      ->capture_default_str();
+  command.add_option("--clip-low", options.clip_low, "least ratio that has a gradient")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--clip-high", options.clip_high, "largest ratio that has a gradient")
+      ->check(CLI::Range(1.0, 1000.0))
       ->capture_default_str();
   command.add_option("--lr", options.learning_rate, "learning rate; default: 2e-4 full, 5e-4 lora")
       ->check(number_above_zero(false));

@@ -87,6 +87,11 @@ Status Controller::attach() {
 }
 
 Status Controller::choose_defaults(const ModelFacts& facts) {
+  if (!algorithm_of(options_.algorithm))
+    return error(Code::INVALID_ARGUMENT, "--algo '%s': not known", options_.algorithm.c_str());
+  if (options_.clip_low > 1.0 || options_.clip_high < 1.0)
+    return error(Code::INVALID_ARGUMENT,
+                 "--clip-low and --clip-high: the ratio 1 must lie between them");
   if (facts.train_mode == "none")
     return error(Code::PERMISSION,
                  "this job may not train: submit with --plexrl-train=lora or --plexrl-train=full");
@@ -226,7 +231,11 @@ Status Controller::grpo_step() {
 // One optimizer step per minibatch; every sample is used once. The loss is a sum over tokens, so
 // the mean over the minibatch's answer tokens is in the advantages.
 Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
-  const auto advantages = group_advantages(batch.rewards, options_.samples);
+  const Algorithm algorithm = *algorithm_of(options_.algorithm);
+  const auto advantages = advantages_of(algorithm, batch.rewards, options_.samples);
+  LossRequest loss(loss_of(algorithm));
+  loss.clip_low = options_.clip_low;
+  loss.clip_high = options_.clip_high;
   const auto rows = static_cast<std::uint32_t>(batch.sequences.size());
   std::uint64_t update = state_.grpo_done * options_.minibatches;
   for (const auto& part :
@@ -242,7 +251,7 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
     request.learning_rate = warmed_up(options_.learning_rate, update++, options_.warmup_updates);
     request.grad_clip_norm = options_.grad_clip_norm;
     record.learning_rate = request.learning_rate;
-    PLEXRL_TRY(stream_->forward_backward(Loss::kPpo, data));
+    PLEXRL_TRY(stream_->forward_backward(loss, data));
     PLEXRL_TRY(stream_->optim_step(request));
   }
   PLEXRL_ASSIGN(const UpdateResult result, stream_->finish());
@@ -342,6 +351,7 @@ nlohmann::json Controller::summary(const nlohmann::json& held_out, const SaveRes
       {"train", options_.train_mode},
       {"lora_rank", options_.lora_rank},
       {"seed", options_.seed},
+      {"algo", options_.algorithm},
       {"learning_rate", options_.learning_rate},
       {"sft_steps", state_.sft_done},
       {"steps", state_.grpo_done},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train/grpo.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/check.h"
 
@@ -28,15 +30,31 @@ Moments moments(std::span<const double> values) {
 
 }  // namespace
 
-std::vector<double> group_advantages(std::span<const double> rewards, std::uint32_t group) {
+std::optional<Algorithm> algorithm_of(std::string_view name) {
+  const auto found = std::find(std::begin(kAlgorithmNames), std::end(kAlgorithmNames), name);
+  if (found == std::end(kAlgorithmNames)) return std::nullopt;
+  return static_cast<Algorithm>(found - std::begin(kAlgorithmNames));
+}
+
+Loss loss_of(Algorithm algorithm) {
+  return algorithm == Algorithm::kRloo ? Loss::kImportanceSampling : Loss::kPpo;
+}
+
+std::vector<double> advantages_of(Algorithm algorithm, std::span<const double> rewards,
+                                  std::uint32_t group) {
   PLEXRL_CHECK(group > 0 && rewards.size() % group == 0, "rewards come in whole groups");
+  const std::size_t together =
+      algorithm == Algorithm::kReinforcePlusPlus ? rewards.size() : std::size_t{group};
   std::vector<double> advantages;
   advantages.reserve(rewards.size());
-  for (std::size_t first = 0; first < rewards.size(); first += group) {
-    const auto members = rewards.subspan(first, group);
+  for (std::size_t first = 0; first < rewards.size(); first += together) {
+    const auto members = rewards.subspan(first, together);
     const Moments m = moments(members);
-    for (const double reward : members)
-      advantages.push_back((reward - m.mean) / (m.deviation + kStdFloor));
+    // Less the mean of the others: (n r - sum) / (n - 1).
+    const double scale = algorithm != Algorithm::kRloo ? 1.0 / (m.deviation + kStdFloor)
+                         : group == 1                  ? 0.0
+                                                       : group / (group - 1.0);
+    for (const double reward : members) advantages.push_back((reward - m.mean) * scale);
   }
   return advantages;
 }

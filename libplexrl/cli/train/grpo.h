@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// GRPO (Shao et al., DeepSeekMath, arXiv 2402.03300, section 4.1): advantages normalised within the
-// samples of one prompt, the clipped ratio loss, no KL term. Pure functions.
+// What the policy gradient algorithms of --algo differ in: advantages and loss. None has a KL term.
+//
+//   grpo         Shao et al., DeepSeekMath, arXiv 2402.03300, section 4.1: normalised within the
+//                samples of one prompt; clipped ratio
+//   rloo         Ahmadian et al., arXiv 2402.14740: less the mean of the prompt's other samples;
+//                ratio without a clip
+//   reinforce++  Hu, arXiv 2501.03262: normalised over all samples of the step; clipped ratio
+//
+// Pure functions.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "cli/train/random.h"
@@ -11,12 +20,20 @@
 
 namespace plexrl::cli {
 
-// (r - mean) / (std + 1e-4) within each group of `group` consecutive rewards; population std.
-// rewards.size() is a multiple of group.
-[[nodiscard]] std::vector<double> group_advantages(std::span<const double> rewards,
-                                                   std::uint32_t group);
+enum class Algorithm : std::uint8_t { kGrpo, kRloo, kReinforcePlusPlus };
+// The names of --algo, in the order of the enum.
+inline constexpr const char* kAlgorithmNames[] = {"grpo", "rloo", "reinforce++"};
+[[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
+[[nodiscard]] Loss loss_of(Algorithm algorithm);
 
-// A datum of one sampled sequence for ppo: prompt and answer shifted, advantage on answer
+// One for each reward; the samples of one prompt are `group` consecutive ones. "Normalised" is
+// (r - mean) / (std + 1e-4) with the population's std. With one sample rloo has no others: 0.
+// rewards.size() is a multiple of group.
+[[nodiscard]] std::vector<double> advantages_of(Algorithm algorithm,
+                                                std::span<const double> rewards,
+                                                std::uint32_t group);
+
+// A datum of one sampled sequence: prompt and answer shifted, advantage on answer
 // positions.
 [[nodiscard]] Datum ppo_datum(const Tokens& prompt, const Sequence& sequence, float advantage);
 

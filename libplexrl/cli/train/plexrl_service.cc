@@ -68,6 +68,18 @@ plexrl::Datum to_library(const Datum& datum) {
   return {datum.tokens, datum.targets, datum.weights, datum.logprobs, datum.advantages};
 }
 
+plexrl_loss to_library(Loss loss) {
+  switch (loss) {
+    case Loss::kCrossEntropy:
+      return PLEXRL_LOSS_CROSS_ENTROPY;
+    case Loss::kImportanceSampling:
+      return PLEXRL_LOSS_IMPORTANCE_SAMPLING;
+    case Loss::kPpo:
+      break;
+  }
+  return PLEXRL_LOSS_PPO;
+}
+
 class PlexrlService final : public Service {
  public:
   PlexrlService(plexrl::Session session, plexrl::Model model)
@@ -95,10 +107,12 @@ class PlexrlService final : public Service {
         [&] { return model_.generate(options); });
   }
 
-  Result<FuturePtr<LossResult>> forward_backward(Loss loss,
+  Result<FuturePtr<LossResult>> forward_backward(const LossRequest& loss,
                                                  const std::vector<Datum>& data) override {
     plexrl::ForwardBackwardOptions options;
-    options.loss = loss == Loss::kPpo ? PLEXRL_LOSS_PPO : PLEXRL_LOSS_CROSS_ENTROPY;
+    options.loss = to_library(loss.kind);
+    options.clip_low = loss.clip_low;
+    options.clip_high = loss.clip_high;
     options.data.reserve(data.size());
     for (const Datum& datum : data) options.data.push_back(to_library(datum));
     return submit<plexrl::TrainResult, LossResult>(

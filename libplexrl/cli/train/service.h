@@ -55,10 +55,17 @@ struct Sequence {
   bool stopped = false;
 };
 
-enum class Loss : std::uint8_t { kCrossEntropy, kPpo };
+enum class Loss : std::uint8_t { kCrossEntropy, kImportanceSampling, kPpo };
+
+struct LossRequest {
+  LossRequest(Loss kind_in) : kind(kind_in) {}  // NOLINT: a loss alone is a request
+  Loss kind;
+  double clip_low = 0.8;  // of the ratio, ppo
+  double clip_high = 1.2;
+};
 
 // Position i of tokens predicts targets[i]; all used arrays have the length of tokens. Cross
-// entropy reads weights, ppo reads logprobs and advantages.
+// entropy reads weights, the others read logprobs and advantages.
 struct Datum {
   Tokens tokens;
   Tokens targets;
@@ -116,7 +123,7 @@ class Service {
   [[nodiscard]] virtual Result<FuturePtr<std::vector<Sequence>>> generate(
       const GenerateRequest& request) = 0;
   [[nodiscard]] virtual Result<FuturePtr<LossResult>> forward_backward(
-      Loss loss, const std::vector<Datum>& data) = 0;
+      const LossRequest& loss, const std::vector<Datum>& data) = 0;
   [[nodiscard]] virtual Result<FuturePtr<OptimResult>> optim_step(const OptimRequest& request) = 0;
   [[nodiscard]] virtual Result<FuturePtr<SaveResult>> publish() = 0;
   // The fd stays the caller's.

@@ -18,7 +18,8 @@ struct TrainOptions {
   std::uint32_t lora_rank = 0;  // 0: the grant's
   std::uint64_t seed = 1;
 
-  // GRPO
+  // policy gradient
+  std::string algorithm = "grpo";  // see grpo.h
   std::uint32_t steps = 30;
   std::uint32_t prompts = 64;
   std::uint32_t samples = 8;  // per prompt: the group
@@ -27,6 +28,8 @@ struct TrainOptions {
   std::uint32_t warmup_updates = 0;
   double temperature = 1.0;
   double grad_clip_norm = 1.0;
+  double clip_low = 0.8;  // of the ratio, ppo loss
+  double clip_high = 1.2;
   std::uint32_t max_new_tokens = 0;  // 0: the environment's longest answer
   double tool_latency_s = 0.0;       // simulated waiting for tools, once per step
 

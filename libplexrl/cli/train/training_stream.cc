@@ -23,7 +23,7 @@ void add(const LossResult& loss, UpdateResult& sum) {
 
 bool TrainingStream::skip() { return next_++ < accepted_end_; }
 
-Status TrainingStream::forward_backward(Loss loss, const std::vector<Datum>& data) {
+Status TrainingStream::forward_backward(const LossRequest& loss, const std::vector<Datum>& data) {
   if (skip()) return {};
   PLEXRL_ASSIGN(auto future, service_.forward_backward(loss, data));
   outstanding_.emplace_back(std::move(future));

@@ -31,7 +31,7 @@ class TrainingStream {
       : service_(service), meter_(meter), next_(next), accepted_end_(accepted_end) {}
 
   [[nodiscard]] std::uint64_t next() const { return next_; }
-  [[nodiscard]] Status forward_backward(Loss loss, const std::vector<Datum>& data);
+  [[nodiscard]] Status forward_backward(const LossRequest& loss, const std::vector<Datum>& data);
   [[nodiscard]] Status optim_step(const OptimRequest& request);
   // Waits; the new version. After a cut: the version that the earlier process published.
   [[nodiscard]] Result<std::uint64_t> publish();

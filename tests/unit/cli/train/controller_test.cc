@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 
+#include "cli/train/grpo.h"
 #include "unit/cli/train/fake_service.h"
 
 namespace plexrl::cli {
@@ -66,6 +69,32 @@ TEST_F(ControllerTest, CheckpointsAreNotPartOfTheSteps) {
   const auto summary = run(service);
   ASSERT_TRUE(summary.has_value());
   EXPECT_NEAR((*summary)["busy_s"].get<double>(), 6 * 6 * 0.001, 1e-9);
+}
+
+TEST_F(ControllerTest, TheAlgorithmDecidesOverAdvantagesAndLoss) {
+  std::set<std::string> states;
+  for (const char* name : kAlgorithmNames) {
+    options_.algorithm = name;
+    options_.clip_high = 1.28;
+    FakeService service;
+    const auto summary = run(service);
+    ASSERT_TRUE(summary.has_value()) << name << ": " << summary.error().to_string();
+    EXPECT_EQ((*summary)["algo"], name);
+    ASSERT_FALSE(service.losses.empty());
+    EXPECT_EQ(service.losses.back().kind, loss_of(*algorithm_of(name)));
+    EXPECT_EQ(service.losses.back().clip_high, 1.28);
+    states.insert(service.sha());
+  }
+  EXPECT_EQ(states.size(), std::size(kAlgorithmNames)) << "each is another run";
+}
+
+TEST_F(ControllerTest, AnAlgorithmOrAClipThatMakesNoSenseIsRefused) {
+  FakeService service;
+  options_.algorithm = "ppo";
+  EXPECT_EQ(run(service).error().code(), Code::INVALID_ARGUMENT);
+  options_.algorithm = "grpo";
+  options_.clip_low = 1.1;
+  EXPECT_EQ(run(service).error().code(), Code::INVALID_ARGUMENT);
 }
 
 TEST_F(ControllerTest, SameSeedSameOpsOtherSeedOtherOps) {

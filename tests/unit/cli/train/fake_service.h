@@ -46,6 +46,7 @@ class FakeService final : public Service {
   bool lose_next_op = false;
   Weights weights;
   std::map<std::uint64_t, Weights> versions;
+  std::vector<LossRequest> losses;
   std::vector<GenerateRequest> requests;
 
   Result<ModelFacts> model() override {
@@ -73,13 +74,14 @@ class FakeService final : public Service {
         std::make_unique<ReadyFuture<std::vector<Sequence>>>(rows));
   }
 
-  Result<FuturePtr<LossResult>> forward_backward(Loss loss,
+  Result<FuturePtr<LossResult>> forward_backward(const LossRequest& loss,
                                                  const std::vector<Datum>& data) override {
     PLEXRL_TRY(accept());
+    losses.push_back(loss);
     for (const Datum& datum : data) {
       fold(weights.pending, datum.tokens);
       fold(weights.pending, datum.targets);
-      fold(weights.pending, loss == Loss::kPpo ? datum.advantages : datum.weights);
+      fold(weights.pending, loss.kind == Loss::kCrossEntropy ? datum.weights : datum.advantages);
       fold(weights.pending, datum.logprobs);
     }
     LossResult result;

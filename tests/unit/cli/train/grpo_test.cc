@@ -13,7 +13,7 @@ namespace {
 
 TEST(Advantages, AreNormalisedWithinTheGroup) {
   const std::vector<double> rewards = {1, 0, 0, 0, 1, 1, 0, 0};
-  const auto advantages = group_advantages(rewards, 4);
+  const auto advantages = advantages_of(Algorithm::kGrpo, rewards, 4);
   // group 1: mean 1/4, population std sqrt(3)/4; group 2: mean 1/2, std 1/2
   EXPECT_NEAR(advantages[0], 0.75 / (0.4330127 + 1e-4), 1e-6);
   EXPECT_NEAR(advantages[1], -0.25 / (0.4330127 + 1e-4), 1e-6);
@@ -22,8 +22,34 @@ TEST(Advantages, AreNormalisedWithinTheGroup) {
 }
 
 TEST(Advantages, AreZeroWhenAllAreEqual) {
-  for (const double advantage : group_advantages(std::vector<double>{1, 1, 1, 1}, 4))
+  for (const double advantage : advantages_of(Algorithm::kGrpo, std::vector<double>{1, 1, 1, 1}, 4))
     EXPECT_EQ(advantage, 0.0);
+}
+
+TEST(Advantages, RlooSubtractsTheMeanOfTheOthers) {
+  const std::vector<double> rewards = {1, 0, 0, 0, 1, 1, 0, 0.5};
+  const auto advantages = advantages_of(Algorithm::kRloo, rewards, 4);
+  EXPECT_NEAR(advantages[0], 1.0, 1e-12);
+  EXPECT_NEAR(advantages[1], -1.0 / 3, 1e-12);
+  EXPECT_NEAR(advantages[4], 1 - 1.5 / 3, 1e-12);
+  EXPECT_NEAR(advantages[7], 0.5 - 2.0 / 3, 1e-12);
+  EXPECT_EQ(advantages_of(Algorithm::kRloo, rewards, 1), std::vector<double>(8, 0.0));
+}
+
+TEST(Advantages, ReinforcePlusPlusNormalisesOverAllSamples) {
+  const std::vector<double> rewards = {1, 1, 1, 0};  // mean 3/4, population std sqrt(3)/4
+  for (const std::uint32_t group : {1U, 2U, 4U}) {
+    const auto advantages = advantages_of(Algorithm::kReinforcePlusPlus, rewards, group);
+    EXPECT_NEAR(advantages[0], 0.25 / (0.4330127 + 1e-4), 1e-6);
+    EXPECT_NEAR(advantages[3], -0.75 / (0.4330127 + 1e-4), 1e-6);
+  }
+}
+
+TEST(Algorithms, HaveNamesAndALoss) {
+  EXPECT_EQ(algorithm_of("reinforce++"), Algorithm::kReinforcePlusPlus);
+  EXPECT_EQ(algorithm_of("ppo"), std::nullopt);
+  EXPECT_EQ(loss_of(Algorithm::kRloo), Loss::kImportanceSampling);
+  EXPECT_EQ(loss_of(Algorithm::kGrpo), Loss::kPpo);
 }
 
 TEST(PpoDatum, ShiftsAndMarksAnswerPositionsOnly) {
