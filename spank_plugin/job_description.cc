@@ -48,6 +48,12 @@ std::optional<std::uint32_t> given(std::uint32_t value) {
   return value == NO_VAL || value == 0 ? std::nullopt : std::optional<std::uint32_t>(value);
 }
 
+// Of --ntasks and --cpus-per-task, or --mincpus. Slurm's clients count --overcommit in.
+std::optional<std::uint32_t> min_cpus(const job_desc_msg_t& d) {
+  const std::uint32_t of_node = d.pn_min_cpus == NO_VAL16 ? 0 : d.pn_min_cpus;
+  return given(std::max(given(d.min_cpus).value_or(0), of_node));
+}
+
 // --exclusive is 0, --exclusive=user 2, --exclusive=mcs 3; NO_VAL16 when nothing was said.
 bool is_exclusive(std::uint16_t shared) {
   return shared == JOB_SHARED_NONE || shared == JOB_SHARED_USER || shared == JOB_SHARED_MCS;
@@ -121,6 +127,7 @@ slurm::JobRequest read_request(const job_desc_msg_t& d) {
   request.picks_nodes = picks_nodes(d);
   request.het_component = d.het_job_offset != NO_VAL;
   request.has_script = d.script != nullptr;
+  request.min_cpus = min_cpus(d);
   request.min_nodes = given(d.min_nodes);
   request.max_nodes = given(d.max_nodes);
   for (std::uint32_t i = 0; i < d.env_size; ++i)

@@ -136,6 +136,12 @@ Status check_shape(const JobRequest& request, const PoolEntry& pool) {
                  "--mem=0 asks for all memory of a shared node of pool '%s': write the amount that "
                  "the job's own processes need",
                  name);
+  if (pool.node_cpus != 0 && request.min_cpus.value_or(1) > pool.node_cpus)
+    return error(
+        Code::NO_CAPACITY,
+        "the job asks for %u CPUs, and a node of pool '%s' has %u for jobs: write --ntasks "
+        "and --cpus-per-task that make at most that",
+        *request.min_cpus, name, pool.node_cpus);
   return {};
 }
 

@@ -32,6 +32,7 @@ struct JobRequest {
   bool het_component = false;
   bool has_script = false;   // sbatch; false for srun and salloc
   bool picks_nodes = false;  // names nodes, features or a reservation: Slurm prefers one over all
+  std::optional<std::uint32_t> min_cpus;  // of the job, or of its node
   std::optional<std::uint32_t> min_nodes;
   std::optional<std::uint32_t> max_nodes;
   std::vector<std::string> environment;  // batch jobs only

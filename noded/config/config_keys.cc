@@ -30,6 +30,12 @@ const Key<PoolEntry> kPool[] = {
      "Share of a job that names none, in percent of the device group's time."},
     {"max_share", &PoolEntry::max_share, Form::kNumber, false, 1, 100, nullptr,
      "Largest share of one job, in percent."},
+    {"node_cpus", &PoolEntry::node_cpus, Form::kNumber, false, 0, 65535, nullptr,
+     "CPUs of each node that jobs may use, as Slurm counts them (CPUEfctv of scontrol show node). "
+     "A "
+     "job that asks for more is refused, and 'plexrl config slurm' leaves the rest of a node to "
+     "the "
+     "service. 0: not known; such a job waits for ever."},
     {"host_memory_mib", &PoolEntry::host_memory_mib, Form::kNumber, true, 1, kMaxMib, nullptr,
      "Host memory of each node that holds jobs' state, in MiB. With the disk tier it makes the "
      "count "

@@ -35,6 +35,7 @@ struct PoolEntry {
   std::vector<std::string> train_modes;  // subset of lora, full, none
   std::uint32_t default_share = 50;      // percent of device-group time
   std::uint32_t max_share = 100;
+  std::uint32_t node_cpus = 0;        // of each node, for jobs; 0: not known
   std::uint64_t host_memory_mib = 0;  // host tier per node = gres/plexrl_mem
   std::uint64_t kv_host_mib = 64;     // of each grant: KV cache of preempted rollouts
   std::string disk_tier_dir;          // empty: no disk tier

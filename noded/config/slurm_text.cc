@@ -18,14 +18,33 @@ struct Reserved {
   std::uint64_t memory_mib = 0;
 };
 
+// How many of the last cores are left when the first ones have the pool's node_cpus.
+Result<std::size_t> cores_beside(const PoolEntry& pool, const Machine& machine, std::size_t least) {
+  std::size_t cores = 0, cpus = 0;
+  while (cores + least < machine.cores.size() && cpus < pool.node_cpus)
+    cpus += machine.cores[cores++].cpus.size();
+  if (cpus == pool.node_cpus) return machine.cores.size() - cores;
+  if (cpus > pool.node_cpus)
+    return error(Code::INVALID_ARGUMENT,
+                 "pool '%s': node_cpus %u is not made of whole cores of this machine: write %zu",
+                 pool.name.c_str(), pool.node_cpus, cpus);
+  return error(Code::NO_CAPACITY,
+               "pool '%s': node_cpus is %u, and this machine has %zu beside the %zu cores of the "
+               "service: write at most that",
+               pool.name.c_str(), pool.node_cpus, cpus, least);
+}
+
 // One core for plexrld and one for each engine thread; only one engine computes at a time.
 Result<Reserved> reserve(const SiteConfig& config, const PoolEntry& pool, const Machine& machine) {
-  const std::size_t wanted = std::size_t{config.daemon.engine_threads} + 1;
+  std::size_t wanted = std::size_t{config.daemon.engine_threads} + 1;
   if (wanted >= machine.cores.size())
     return error(Code::NO_CAPACITY,
                  "pool '%s': the service needs %zu cores (daemon.engine_threads + 1), and this "
                  "machine has %zu: none is left for jobs",
                  pool.name.c_str(), wanted, machine.cores.size());
+  if (pool.node_cpus != 0) {
+    PLEXRL_ASSIGN(wanted, cores_beside(pool, machine, wanted));
+  }
   Reserved reserved;
   reserved.memory_mib =
       pool.host_memory_mib + (pool.device == "cpu" ? pool.device_memory_mib : 0) + kServiceMib;

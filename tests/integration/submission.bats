@@ -103,6 +103,14 @@ JOB
 @test "refused: the pool's partition without the option" { refused "add --plexrl-pool=rl" -p plexrl; }
 @test "refused: another partition with the option" { refused "leave --partition out" "${pool_options[@]}" -p plain; }
 @test "refused: more than one node" { refused "write --nodes=1" "${pool_options[@]}" -N2; }
+@test "refused: more CPUs than a node has for jobs" {
+  refused "asks for 7 CPUs, and a node of pool 'rl' has 6 for jobs" "${pool_options[@]}" -n7
+  refused "asks for 8 CPUs" "${pool_options[@]}" -n4 -c2
+  refused "asks for 500 CPUs" "${pool_options[@]}" --mincpus=500
+  held "${pool_options[@]}" -n6
+  held "${pool_options[@]}" -n500 --overcommit
+  [ "$(root_ctl scontrol show node node1 | grep -o 'CPUEfctv=[0-9]*')" = CPUEfctv=6 ]
+}
 @test "refused: a user without access" { user=plx-carol refused "the pool is not open to you" "${pool_options[@]}"; }
 @test "refused: a heterogeneous job" {
   run submit_script plx-alice -H <<'JOB'

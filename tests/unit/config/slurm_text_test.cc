@@ -47,6 +47,20 @@ TEST(SlurmText, WithholdsTheSameCoresInSlurmsAndTheKernelsNumbers) {
   EXPECT_THAT(text(), HasSubstr("AllowedCPUs=5-7,13-15\nMemoryMax=14096M\n"));
 }
 
+TEST(SlurmText, LeavesJobsTheCpusOfTheSiteFile) {
+  SiteConfig config = site();
+  config.pools[0].node_cpus = 8;
+  const auto result = slurm_text(config, machine(), kOptions);
+  ASSERT_TRUE(result) << result.error().to_string();
+  EXPECT_THAT(*result, HasSubstr("CpuSpecList=8-15 "));
+  EXPECT_THAT(*result, HasSubstr("AllowedCPUs=4-7,12-15\n"));
+  config.pools[0].node_cpus = 9;
+  EXPECT_THAT(slurm_text(config, machine(), kOptions).error().text(), HasSubstr("write 10"));
+  config.pools[0].node_cpus = 12;
+  EXPECT_THAT(slurm_text(config, machine(), kOptions).error().text(),
+              HasSubstr("this machine has 10 beside the 3 cores of the service"));
+}
+
 // 8000 of host memory and 20000 of disk, less twice the KV cache of a job.
 TEST(SlurmText, TheDiskTierCountsAndItsFolderIsWritable) {
   SiteConfig config = site();

@@ -14,6 +14,7 @@ pools:
     partition: plexrl
     nodes: node[1-2]
     models: [tiny, judge, huge]
+    node_cpus: 12
     host_memory_mib: 4096
     device_memory_mib: 512
     activation_memory_mib: 256
@@ -94,6 +95,9 @@ std::vector<Acceptance> of_the_pool() {
        "gres:nvme:1,gres:plexrl:50,gres:plexrl_mem:64",
        "gres:nvme:1",
        {"PATH=/bin", "SLURM_GRES=none", "PLEXRL_MARKED=SLURM_GRES"}},
+      {"all CPUs of a node", [](JobRequest* r) { r->min_cpus = 12; },
+       "v1:pool=rl:share=50:mem=82:mode=lora:rank=16:slowdown=0:models=tiny", "plexrl",
+       "gres:plexrl:50,gres:plexrl_mem:82", "", own_environment()},
       {"from within a pool's job",
        [](JobRequest* r) {
          r->environment = {"PLEXRL_TOKEN=abc", "PLEXRL_MARKED=PLEXRL_TOKEN", "A=1"};
@@ -240,6 +244,8 @@ const std::vector<Refusal>& refusals() {
       {"exclusive", [](JobRequest* r) { r->exclusive = true; }, "--plexrl-share=100"},
       {"cores of the service", [](JobRequest* r) { r->core_spec = true; }, "--core-spec"},
       {"all memory", [](JobRequest* r) { r->whole_memory = true; }, "--mem=0"},
+      {"CPUs that no node has", [](JobRequest* r) { r->min_cpus = 13; },
+       "asks for 13 CPUs, and a node of pool 'rl' has 12 for jobs"},
       {"two nodes", [](JobRequest* r) { r->min_nodes = 2; }, "write --nodes=1"},
       {"up to two nodes", [](JobRequest* r) { r->min_nodes = 1, r->max_nodes = 2; },
        "write --nodes=1"},

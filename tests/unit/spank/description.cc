@@ -40,6 +40,7 @@ Description::Description(const slurm::JobRequest& request) : Description() {
   if (request.gpu_hints) put(&d.tres_bind, "gres:gpu:closest");
   if (request.exclusive) d.shared = JOB_SHARED_NONE;
   if (request.core_spec) d.core_spec = 1;
+  d.min_cpus = request.min_cpus.value_or(NO_VAL);
   if (request.picks_nodes) put(&d.features, "any");
   if (request.het_component) d.het_job_offset = 0;
   if (!request.has_script) return;
