@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/admin_command.h"
 
+#include "cli/job_argument.h"
 #include "cli/output.h"
 #include "cli/service_target.h"
 
@@ -45,6 +46,7 @@ void add_evict(CLI::App& app, Run& chosen) {
                               wire::AdminVerb::Evict);
   evict.command->add_option("JOB", evict.options->job_id, "Slurm job id")
       ->required()
+      ->check(job_argument_problem)
       ->check(CLI::Range(1U, 4'294'967'294U));
 }
 

@@ -86,20 +86,31 @@ Status run_sched(const BenchSchedOptions& options) {
 void add_sched(CLI::App& bench, Run& chosen) {
   CLI::App* sched = bench.add_subcommand("sched", "a decision of the scheduler, and placing jobs");
   auto options = std::make_shared<BenchSchedOptions>();
-  sched->add_option("--tenants", options->tenants, "on the device group")->capture_default_str();
+  sched->add_option("--tenants", options->tenants, "on the device group")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   sched->add_option("--ops", options->ops, "queued at any time")->capture_default_str();
-  sched->add_option("--steps", options->steps, "to measure")->capture_default_str();
+  sched->add_option("--steps", options->steps, "to measure")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   sched->add_option("--jobs", options->jobs, "to place at once")->capture_default_str();
   add_json_option(*sched, options->json);
+  sched->parse_complete_callback([options] {
+    if (options->ops < options->tenants)
+      throw CLI::ValidationError("--ops", "give at least an op for each of the --tenants");
+  });
   on_chosen(*sched, chosen, options, run_sched);
 }
 
 void add_swap(CLI::App& bench, Run& chosen) {
   CLI::App* swap = bench.add_subcommand("swap", "moves of state between the tiers");
   auto options = std::make_shared<BenchSwapOptions>();
-  swap->add_option("--max-mib", options->max_mib, "largest segment, in MiB")->capture_default_str();
+  swap->add_option("--max-mib", options->max_mib, "largest segment, in MiB")
+      ->check(CLI::Range(1U, 1U << 20))
+      ->capture_default_str();
   swap->add_option("--directory", options->directory, "for the files of the disk rows");
   swap->add_option("--repeats", options->switch_repeats, "switches each way")
+      ->check(CLI::Range(1U, 1000U))
       ->capture_default_str();
   swap->add_option("--plexrld", options->plexrld, "the daemon's program");
   swap->add_flag("!--no-disk", options->disk, "leave the disk rows out");

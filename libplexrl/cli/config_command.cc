@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/config_command.h"
 
+#include <grp.h>
+#include <pwd.h>
+
 #include "cli/controller_check.h"
 #include "cli/output.h"
 #include "config/config_text.h"
@@ -43,15 +46,37 @@ Status run_controller_check(const ConfigOptions& options) {
   return text.empty() ? Status() : error(Code::INVALID_ARGUMENT, "%s", text.c_str());
 }
 
+// Users and groups that this host does not know. A warning, as another host may know them.
+std::vector<std::string> unknown_names(const config::SiteConfig& site) {
+  std::vector<std::string> unknown;
+  const auto user = [&](const std::string& where, const std::string& name) {
+    if (::getpwnam(name.c_str()) == nullptr)
+      unknown.push_back(where + ": this host has no user '" + name + "'");
+  };
+  const auto group = [&](const std::string& where, const std::string& name) {
+    if (::getgrnam(name.c_str()) == nullptr)
+      unknown.push_back(where + ": this host has no group '" + name + "'");
+  };
+  for (const config::PoolEntry& pool : site.pools) {
+    for (const std::string& name : pool.users) user("pool '" + pool.name + "'", name);
+    for (const std::string& name : pool.groups) group("pool '" + pool.name + "'", name);
+  }
+  for (const std::string& name : site.daemon.admin_groups) group("daemon.admin_groups", name);
+  return unknown;
+}
+
 Status run_check(const ConfigOptions& options) {
   if (options.controller) return run_controller_check(options);
   const auto site = load(options);
+  const auto warnings = site.has_value() ? unknown_names(*site) : std::vector<std::string>();
   if (options.json)
     print_json({{"file", options.path()},
                 {"ok", site.has_value()},
-                {"errors", site.has_value() ? "" : site.error().text()}});
+                {"errors", site.has_value() ? "" : site.error().text()},
+                {"warnings", warnings}});
   else if (site.has_value())
     print_text(options.path() + ": ok\n");
+  for (const std::string& warning : warnings) print_progress("warning: " + warning);
   // What the daemon and the plugins would say of a named file if it were the one in force.
   if (site.has_value() && !options.file.empty())
     if (const Status trust = config::load_site_config(options.path(), true).status(); !trust.ok())

@@ -2,6 +2,7 @@
 #include "cli/report_command.h"
 
 #include "cli/document.h"
+#include "cli/job_argument.h"
 #include "cli/output.h"
 #include "cli/service_target.h"
 
@@ -62,6 +63,7 @@ void add_report(CLI::App& app, Run& chosen) {
   auto options = std::make_shared<ReportOptions>();
   command->add_option("JOB", options->job_id, "Slurm job id")
       ->required()
+      ->check(job_argument_problem)
       ->check(CLI::Range(1U, 4'294'967'294U));
   add_service_options(*command, options->target);
   add_json_option(*command, options->json);

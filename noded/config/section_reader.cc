@@ -4,6 +4,7 @@
 namespace plexrl::config {
 
 void SectionReader::complain(int line, const std::string& key, const std::string& text) {
+  wrong_.insert(key);
   std::string where = section_;
   if (!key.empty()) where += (where.empty() ? "" : ".") + key;
   errors_->add(line, where.empty() ? text : where + ": " + text);

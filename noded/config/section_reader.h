@@ -24,6 +24,9 @@ class SectionReader {
   KeyLines read(const YAML::Node& node, std::span<const Key<Section>> keys,
                 const std::vector<std::string>& sections, Section* out);
 
+  // Keys whose values are not to be relied on.
+  [[nodiscard]] const std::set<std::string>& wrong() const { return wrong_; }
+
  private:
   void complain(int line, const std::string& key, const std::string& text);
   void unknown(int line, const std::string& key, const std::vector<std::string>& known);
@@ -41,6 +44,7 @@ class SectionReader {
 
   std::string section_;
   ErrorList* errors_;
+  std::set<std::string> wrong_;
 };
 
 }  // namespace plexrl::config

@@ -21,9 +21,9 @@ void read_list(const YAML::Node& node, const std::string& section, std::span<con
     return errors->add(node.Mark().line, section + ": expected a list of entries ('- name: ...')");
   for (const YAML::Node& item : node) {
     Entry entry;
-    EntryLines entry_lines{item.Mark().line, {}};
-    entry_lines.keys = SectionReader(section + "[" + std::to_string(entries->size()) + "]", errors)
-                           .read(item, keys, {}, &entry);
+    SectionReader reader(section + "[" + std::to_string(entries->size()) + "]", errors);
+    EntryLines entry_lines{item.Mark().line, reader.read(item, keys, {}, &entry), {}};
+    entry_lines.wrong = reader.wrong();
     entries->push_back(std::move(entry));
     lines->push_back(std::move(entry_lines));
   }
@@ -37,9 +37,10 @@ void read_sections(const YAML::Node& root, ErrorList* errors, SiteConfig* config
       read_list(pair.second, name, pool_keys(), errors, &config->pools, &lines->pools);
     if (name == "models")
       read_list(pair.second, name, model_keys(), errors, &config->models, &lines->models);
-    if (name == "daemon")
-      lines->daemon.keys =
-          SectionReader(name, errors).read(pair.second, daemon_keys(), {}, &config->daemon);
+    if (name != "daemon") continue;
+    SectionReader reader(name, errors);
+    lines->daemon.keys = reader.read(pair.second, daemon_keys(), {}, &config->daemon);
+    lines->daemon.wrong = reader.wrong();
   }
 }
 
@@ -74,8 +75,7 @@ Result<SiteConfig> parse_site_config(std::string_view text, std::string_view fil
   for (const char* section : {"pools", "models"})
     if (lines.site.keys.count(section) == 0)
       errors.add(root.Mark().line, std::string(section) + ": missing");
-  // Rules between keys say little that is useful while single values are wrong.
-  if (errors.empty()) check_rules(config, lines, &errors);
+  check_rules(config, lines, &errors);
   PLEXRL_TRY(errors.status());
   return config;
 }

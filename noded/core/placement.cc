@@ -229,8 +229,11 @@ Result<std::unique_ptr<Placer>> Placer::create(std::string_view policy,
   for (const PlacementRule& rule : placement_rules())
     if (rule.name == policy)
       return std::unique_ptr<Placer>(std::make_unique<PoolPlacer>(rule, std::move(pools)));
-  return error(Code::INVALID_ARGUMENT, "placement: policy '%s' is not known",
-               std::string(policy).c_str());
+  std::string known;
+  for (const std::string_view name : policies())
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  return error(Code::INVALID_ARGUMENT, "placement '%s' is not known; use one of: %s",
+               std::string(policy).c_str(), known.c_str());
 }
 
 }  // namespace plexrl::core

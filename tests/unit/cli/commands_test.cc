@@ -93,6 +93,25 @@ TEST(Program, CheckWarnsOfAFileThatOthersMayWrite) {
   EXPECT_NE(open.err.find("chmod go-w"), std::string::npos) << open.err;
 }
 
+TEST(Program, CheckWarnsOfUsersAndGroupsThatAreUnknownHere) {
+  char name[] = "/tmp/plexrl-check-XXXXXX";
+  ASSERT_NE(mkdtemp(name), nullptr);
+  const std::string path = std::string(name) + "/site.yaml";
+  std::ofstream(path) << "cluster: c\npools:\n  - name: rl\n    partition: p\n    nodes: n1\n"
+                         "    users: [root, no-such-user]\n    groups: [no-such-group]\n"
+                         "    models: demo\n    host_memory_mib: 512\n"
+                         "    device_memory_mib: 64\n    activation_memory_mib: 16\n"
+                         "models:\n  - name: demo\n    path: /m\n    parameters: 6\n"
+                         "    hidden_size: 4\n    layers: 1\n    intermediate_size: 8\n";
+  const Outcome outcome = run({"config", "check", path.c_str()});
+  std::filesystem::remove_all(name);
+  EXPECT_EQ(outcome.exit_status, kExitOk);
+  EXPECT_NE(outcome.err.find("pool 'rl': this host has no user 'no-such-user'"), std::string::npos);
+  EXPECT_NE(outcome.err.find("pool 'rl': this host has no group 'no-such-group'"),
+            std::string::npos);
+  EXPECT_EQ(outcome.err.find("'root'"), std::string::npos) << outcome.err;
+}
+
 TEST(Program, HelpAndVersionSucceedOnStdout) {
   EXPECT_EQ(run({"--version"}).out, "plexrl " PACKAGE_VERSION "\n");
   const Outcome help = run({"--help"});

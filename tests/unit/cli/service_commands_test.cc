@@ -62,11 +62,25 @@ TEST(ServiceCommands, ReportNeedsAJob) {
   EXPECT_EQ(run({"report"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "seven"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "0"}).exit_status, kExitUsage);
+  const Outcome task = run({"report", "11_2"});
+  EXPECT_EQ(task.exit_status, kExitUsage);
+  EXPECT_NE(task.err.find("write its own job id"), std::string::npos) << task.err;
+  EXPECT_EQ(run({"report", "11_"}).err.find("write its own job id"), std::string::npos);
 }
 
 TEST(ServiceCommands, EvictNeedsAJob) {
   EXPECT_EQ(run({"evict"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"evict", "0"}).exit_status, kExitUsage);
+}
+
+TEST(ServiceCommands, BenchesTakeWrongValuesForWrongUse) {
+  using Words = std::vector<std::string>;
+  for (const Words& words :
+       {Words{"bench", "sched", "--steps", "0"}, Words{"bench", "sched", "--tenants", "0"},
+        Words{"bench", "sched", "--tenants", "5", "--ops", "4"},
+        Words{"bench", "swap", "--max-mib", "0"}, Words{"bench", "swap", "--max-mib", "1048577"},
+        Words{"bench", "swap", "--repeats", "0"}, Words{"bench", "swap", "--repeats", "1001"}})
+    EXPECT_EQ(run(words).exit_status, kExitUsage) << words[2] << " " << words[3];
 }
 
 TEST(ServiceCommands, JobOpenChecksTheGrantFirst) {

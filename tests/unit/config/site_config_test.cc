@@ -169,6 +169,21 @@ TEST(SiteConfig, ChecksRulesBetweenKeys) {
     EXPECT_THAT(errors_of(changed(c.from, c.to)), HasSubstr(c.message)) << c.to;
 }
 
+TEST(SiteConfig, TellsMistakesOfValuesAndOfRulesTogether) {
+  std::string text = changed("max_share: 100", "max_share: 25");
+  text.replace(text.find("host_memory_mib: 1024"), 21, "host_memory_mib: no  ");
+  text.replace(text.find("models: [tiny, small]"), 21, "models: [tiny, smal]");
+  const std::string errors = errors_of(text);
+  EXPECT_THAT(errors, HasSubstr("'no' is not a whole number"));
+  EXPECT_THAT(errors, HasSubstr("default_share is larger than max_share"));
+  EXPECT_THAT(errors, HasSubstr("model 'smal' is not in the section models"));
+  // Nothing follows from a value that is wrong already.
+  EXPECT_EQ(errors.find("kv_host_mib"), std::string::npos) << errors;
+  text = changed("name: small", "nam: small");
+  EXPECT_THAT(errors_of(text), HasSubstr("name: missing"));
+  EXPECT_EQ(errors_of(text).find("is not in the section models"), std::string::npos);
+}
+
 TEST(SiteConfig, ADeviceNeedsChunksOfItsGranularity) {
   std::string text =
       changed("activation_memory_mib: 512", "activation_memory_mib: 512\n    device: cuda:1");
