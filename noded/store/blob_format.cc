@@ -17,6 +17,7 @@ constexpr std::uint64_t kHeadBytes = 4 * sizeof(std::uint32_t) + 2 * sizeof(std:
 constexpr std::uint64_t kSumBytes = sizeof(std::uint32_t);
 constexpr std::size_t kDigits = 16;
 constexpr std::string_view kPrefix = "blob-";
+constexpr std::string_view kSparePrefix = "spare-";
 constexpr std::string_view kSuffix = ".tmp";
 
 std::uint64_t padded(std::uint64_t bytes) {
@@ -37,6 +38,23 @@ std::uint64_t get_u64(core::ByteReader& in) {
   return low | std::uint64_t{in.u32()} << 32;
 }
 
+std::string numbered(std::string_view prefix, std::uint64_t number) {
+  char digits[kDigits + 1];
+  std::snprintf(digits, sizeof digits, "%016" PRIx64, number);
+  return std::string(prefix) + digits;
+}
+
+std::optional<std::uint64_t> number_in(std::string_view prefix, std::string_view name) {
+  if (!name.starts_with(prefix) || name.size() != prefix.size() + kDigits) return std::nullopt;
+  std::uint64_t value = 0;
+  for (const char c : name.substr(prefix.size())) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && (c < 'a' || c > 'f')) return std::nullopt;
+    value = value << 4 | static_cast<std::uint64_t>(digit ? c - '0' : c - 'a' + 10);
+  }
+  return value;
+}
+
 }  // namespace
 
 BlobShape::BlobShape(std::uint64_t blob_bytes)
@@ -51,6 +69,19 @@ std::size_t BlobShape::chunk_bytes(std::uint64_t chunk) const {
 
 std::size_t BlobShape::padded_bytes(std::uint64_t chunk) const {
   return padded(chunk_bytes(chunk));
+}
+
+// The footer's size depends on the number of chunks, of which only one agrees with the file's.
+std::uint64_t footer_place(std::uint64_t file_bytes) {
+  std::uint64_t chunks = (file_bytes + kBlobChunkBytes - 1) / kBlobChunkBytes;
+  for (; chunks > 0; --chunks) {
+    const BlobShape most(chunks * kBlobChunkBytes);
+    if (most.file_bytes() < file_bytes) break;
+    if (most.footer_bytes >= file_bytes) continue;
+    const std::uint64_t place = file_bytes - most.footer_bytes;
+    if (place > (chunks - 1) * kBlobChunkBytes && place % kBlobAlignment == 0) return place;
+  }
+  return 0;
 }
 
 std::string encode_footer(BlobId blob, const BlobShape& shape,
@@ -88,25 +119,27 @@ Result<std::vector<std::uint32_t>> decode_footer(std::string_view footer, BlobId
   return sums;
 }
 
-std::string blob_file_name(BlobId blob) {
-  char name[kPrefix.size() + kDigits + 1];
-  std::snprintf(name, sizeof name, "blob-%016" PRIx64, blob.value);
-  return name;
+std::optional<BlobHead> decode_head(std::string_view footer) {
+  core::ByteReader in(footer.substr(0, kHeadBytes));
+  if (in.u32() != kMagic || in.u32() != kVersion) return std::nullopt;
+  const BlobId blob{get_u64(in)};
+  const std::uint64_t bytes = get_u64(in);
+  if (!in.ok() || !blob) return std::nullopt;
+  return BlobHead{blob, bytes};
 }
+
+std::string spare_file_name(std::uint64_t number) { return numbered(kSparePrefix, number); }
+
+bool is_spare_file_name(std::string_view name) { return number_in(kSparePrefix, name).has_value(); }
+
+std::string blob_file_name(BlobId blob) { return numbered(kPrefix, blob.value); }
 
 std::string temporary_file_name(BlobId blob) { return blob_file_name(blob) + std::string(kSuffix); }
 
 BlobId blob_of_file_name(std::string_view name, bool* temporary) {
   *temporary = name.ends_with(kSuffix);
   if (*temporary) name.remove_suffix(kSuffix.size());
-  if (!name.starts_with(kPrefix) || name.size() != kPrefix.size() + kDigits) return {};
-  std::uint64_t value = 0;
-  for (const char c : name.substr(kPrefix.size())) {
-    const bool digit = c >= '0' && c <= '9';
-    if (!digit && (c < 'a' || c > 'f')) return {};
-    value = value << 4 | static_cast<std::uint64_t>(digit ? c - '0' : c - 'a' + 10);
-  }
-  return BlobId{value};
+  return BlobId{number_in(kPrefix, name).value_or(0)};
 }
 
 }  // namespace plexrl::store

@@ -3,6 +3,7 @@
 // them the footer, which says what they must be. doc/state.md has the table.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,17 @@ struct BlobShape {
 [[nodiscard]] Result<std::vector<std::uint32_t>> decode_footer(std::string_view footer, BlobId blob,
                                                                const BlobShape& shape);
 
+// Where the footer begins in a file of so many bytes; 0: no blob's file has so many.
+[[nodiscard]] std::uint64_t footer_place(std::uint64_t file_bytes);
+// What a footer says of itself, before anything of it is checked; none when it is no footer.
+struct BlobHead {
+  BlobId blob;
+  std::uint64_t bytes = 0;
+};
+[[nodiscard]] std::optional<BlobHead> decode_head(std::string_view footer);
+
+[[nodiscard]] std::string spare_file_name(std::uint64_t number);  // "spare-" and 16 digits
+[[nodiscard]] bool is_spare_file_name(std::string_view name);
 [[nodiscard]] std::string blob_file_name(BlobId blob);       // "blob-" and 16 hexadecimal digits
 [[nodiscard]] std::string temporary_file_name(BlobId blob);  // ".tmp" behind it
 // The number of such a name; none for other names.

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -18,14 +19,16 @@ namespace {
 
 using Kind = IoRequest::Kind;
 
-Status io_error(int number, const char* what) {
-  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
-  return errno_error(full ? Code::NO_CAPACITY : Code::IO, number, "%s", what);
-}
-
 BlobTransfer::AlignedBytes aligned_bytes(std::size_t bytes) {
   return BlobTransfer::AlignedBytes(
       static_cast<std::byte*>(std::aligned_alloc(kBlobAlignment, bytes)));
+}
+
+// When all is started, a write has nothing left to do before the sync. A read has checksums to take
+// while the rest comes in, which are a tenth of the time.
+unsigned worth_waking(Kind kind, std::size_t under_way) {
+  const std::size_t part = std::max<std::size_t>(2, under_way / 2);
+  return static_cast<unsigned>(kind == Kind::kWrite ? under_way : std::min(under_way, part));
 }
 
 std::string chunk_text(const char* what, std::uint64_t chunk) {
@@ -35,7 +38,7 @@ std::string chunk_text(const char* what, std::uint64_t chunk) {
 // Fails early on a full disk, and the file lies in few pieces.
 Status reserve(int fd, std::uint64_t bytes) {
   if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 || errno == EOPNOTSUPP) return {};
-  return io_error(errno, "reserve room");
+  return disk_error(errno, "reserve room");
 }
 
 }  // namespace
@@ -56,31 +59,24 @@ BlobTransfer::BlobTransfer(IoQueue& queue, int directory, bool direct, const Blo
 
 // ---- write ----
 
-Status BlobTransfer::write() {
+// The spare's name is durable, so its contents are when they are synced; which blob they are, the
+// footer says. The blob's name follows unsynced: a crash finds one or the other, and either whole.
+Status BlobTransfer::write(SpareFiles& spares) {
   const std::string name = blob_file_name(request_.blob);
-  const std::string temporary = temporary_file_name(request_.blob);
   if (::faccessat(directory_, name.c_str(), F_OK, 0) == 0)
     return error(Code::EXISTS, "there is one already");
-  const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
-  UniqueFd file(::openat(directory_, temporary.c_str(), flags | (direct_ ? O_DIRECT : 0), 0600));
-  if (!file) return io_error(errno, "create");
-  Status status = fill(file.get());
-  if (status.ok() && ::renameat(directory_, temporary.c_str(), directory_, name.c_str()) != 0)
-    status = io_error(errno, "rename");
-  if (!status.ok()) {
-    ::unlinkat(directory_, temporary.c_str(), 0);
-    return status;
-  }
-  if (::fsync(directory_) == 0) return {};
-  status = io_error(errno, "sync the directory");
-  ::unlinkat(directory_, name.c_str(), 0);
+  PLEXRL_ASSIGN(const SpareFiles::File file, spares.take());
+  Status status = fill(file.fd.get());
+  if (status.ok() && ::renameat(directory_, file.name.c_str(), directory_, name.c_str()) != 0)
+    status = disk_error(errno, "rename");
+  if (!status.ok()) ::unlinkat(directory_, file.name.c_str(), 0);
   return status;
 }
 
 Status BlobTransfer::fill(int fd) {
   PLEXRL_TRY(reserve(fd, shape_.file_bytes()));
   PLEXRL_TRY(all_pieces(Kind::kWrite, fd));
-  if (::fsync(fd) != 0) return io_error(errno, "sync");
+  if (::fsync(fd) != 0) return disk_error(errno, "sync");
   return {};
 }
 
@@ -104,7 +100,7 @@ Status BlobTransfer::open_to_read(UniqueFd* file) const {
   file->reset(::openat(directory_, blob_file_name(request_.blob).c_str(), flags));
   if (!*file) return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open");
   struct stat info {};
-  if (::fstat(file->get(), &info) != 0) return io_error(errno, "stat");
+  if (::fstat(file->get(), &info) != 0) return disk_error(errno, "stat");
   if (S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == shape_.file_bytes())
     return {};
   return error(Code::CORRUPT, "the file has %lld bytes, not the %" PRIu64 " of a blob of %" PRIu64,
@@ -129,6 +125,7 @@ Status BlobTransfer::all_pieces(Kind kind, int fd) {
     }
     sum_started();
     if (idle.size() == slots_.size()) return status;
+    if (next > shape_.chunks) queue_.sleep_for(worth_waking(kind, slots_.size() - idle.size()));
     const IoCompletion done = queue_.wait();
     if (!advance(kind, fd, done, &status)) idle.push_back(done.tag);
   }
@@ -184,10 +181,10 @@ bool BlobTransfer::advance(Kind kind, int fd, const IoCompletion& done, Status* 
       is_footer ? "footer" : chunk_text(kind == Kind::kRead ? "read" : "write", slot.piece);
   Status failed;
   if (done.result < 0) {
-    failed = io_error(static_cast<int>(-done.result), what.c_str());
+    failed = disk_error(static_cast<int>(-done.result), what.c_str());
   } else if (done.result == 0) {
     failed = kind == Kind::kRead ? error(Code::CORRUPT, "%s: the file ends in it", what.c_str())
-                                 : io_error(ENOSPC, what.c_str());
+                                 : disk_error(ENOSPC, what.c_str());
   } else {
     slot.moved += static_cast<std::size_t>(done.result);
     // The kernel may move less than was asked for. What O_DIRECT cannot continue is refused by it.

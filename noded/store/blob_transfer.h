@@ -9,6 +9,7 @@
 #include "base/unique_fd.h"
 #include "store/blob_format.h"
 #include "store/io_queue.h"
+#include "store/spare_files.h"
 
 namespace plexrl::store {
 
@@ -29,7 +30,7 @@ class BlobTransfer {
                TransferControl& control);
 
   // As BlobStore::write and read, without the label.
-  [[nodiscard]] Status write();
+  [[nodiscard]] Status write(SpareFiles& spares);
   [[nodiscard]] Status read();
 
  private:

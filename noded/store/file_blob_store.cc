@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "store/blob_check.h"
 #include "store/quiet_thread.h"
 
 namespace plexrl::store {
@@ -37,8 +38,15 @@ Result<std::unique_ptr<FileBlobStore>> FileBlobStore::open(const BlobStoreOption
   std::unique_ptr<FileBlobStore> store(new FileBlobStore(std::move(post)));
   const std::string where = "disk tier '" + options.directory + "'";
   PLEXRL_TRY(store->open_directory(options.directory).within(where));
-  PLEXRL_TRY(store->sweep().within(where));
+  auto spares = store->sweep();
+  if (!spares) return spares.error().within(where);
   PLEXRL_TRY(store->open_queues(options, queues).within(where));
+  // What is there can be read without them.
+  const Status made =
+      store->spares_.open(store->directory_.get(), store->direct_, *std::move(spares));
+  if (!made.ok())
+    PLEXRL_LOG(kWarning, "%s: files for the next blobs: %s", where.c_str(),
+               made.to_string().c_str());
   FileBlobStore& self = *store;
   for (Line* const line : {&self.reads_, &self.writes_})
     line->thread = start_quiet_thread([&self, line] { self.work(*line); });
@@ -78,28 +86,64 @@ Status FileBlobStore::open_directory(const std::string& path) {
   return {};
 }
 
-// Halves of writes go; whose the whole ones are, the caller knows.
-Status FileBlobStore::sweep() {
+// The names in it, before any is changed.
+Result<std::vector<std::string>> FileBlobStore::names() const {
   UniqueFd copy(::openat(directory_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!copy) return errno_error(Code::IO, errno, "open");
   const std::unique_ptr<DIR, DirectoryCloser> list(::fdopendir(copy.get()));
   if (list == nullptr) return errno_error(Code::IO, errno, "list");
   static_cast<void>(copy.release());
+  std::vector<std::string> found;
   errno = 0;
-  while (const dirent* const entry = ::readdir(list.get())) {
-    bool temporary = false;
-    const BlobId blob = blob_of_file_name(entry->d_name, &temporary);
-    if (!blob) continue;
-    if (!temporary) {
-      blobs_.push_back(blob);
-    } else if (::unlinkat(directory_.get(), entry->d_name, 0) != 0) {
-      return errno_error(Code::IO, errno, "remove '%s', which a crash left", entry->d_name);
-    }
-    errno = 0;
-  }
+  while (const dirent* const entry = ::readdir(list.get())) found.emplace_back(entry->d_name);
   if (errno != 0) return errno_error(Code::IO, errno, "list");
+  return found;
+}
+
+// Halves of writes go; whose the whole ones are, the caller knows. The empty spares.
+Result<std::vector<std::string>> FileBlobStore::sweep() {
+  PLEXRL_ASSIGN(const auto all, names());
+  std::vector<std::string> spares, empty;
+  for (const std::string& name : all) {
+    bool temporary = false;
+    const BlobId blob = blob_of_file_name(name, &temporary);
+    if (is_spare_file_name(name)) {
+      spares.push_back(name);
+    } else if (blob && temporary) {
+      PLEXRL_TRY(remove_leftover(name));
+    } else if (blob) {
+      blobs_.push_back(blob);
+    }
+  }
+  for (const std::string& spare : spares) PLEXRL_TRY(recover(spare, empty));
   std::sort(blobs_.begin(), blobs_.end());
+  return empty;
+}
+
+// A blob that was told to be durable may lie in it still: its new name was not on the disk yet.
+Status FileBlobStore::recover(const std::string& spare, std::vector<std::string>& empty) {
+  const UniqueFd file(
+      ::openat(directory_.get(), spare.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat info {};
+  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    return errno_error(Code::IO, file ? EINVAL : errno, "open '%s'", spare.c_str());
+  if (info.st_size == 0) {
+    empty.push_back(spare);
+    return {};
+  }
+  const BlobId blob = whole_blob_in(file.get(), static_cast<std::uint64_t>(info.st_size));
+  if (!blob || std::find(blobs_.begin(), blobs_.end(), blob) != blobs_.end())
+    return remove_leftover(spare);
+  const std::string name = blob_file_name(blob);
+  if (::renameat(directory_.get(), spare.c_str(), directory_.get(), name.c_str()) != 0)
+    return errno_error(Code::IO, errno, "rename '%s' to '%s'", spare.c_str(), name.c_str());
+  blobs_.push_back(blob);
   return {};
+}
+
+Status FileBlobStore::remove_leftover(const std::string& name) const {
+  if (::unlinkat(directory_.get(), name.c_str(), 0) == 0) return {};
+  return errno_error(Code::IO, errno, "remove '%s', which a crash left", name.c_str());
 }
 
 // tmpfs of older kernels and some network file systems have no O_DIRECT.
@@ -203,15 +247,19 @@ void FileBlobStore::work(Line& line) {
           done(status);
         });
     lock.lock();
+    if (&line != &writes_ || line.closing || !line.jobs.empty()) continue;
+    lock.unlock();
+    spares_.refill();
+    lock.lock();
   }
 }
 
-Status FileBlobStore::carry_out(Line& line, const Job& job) const {
+Status FileBlobStore::carry_out(Line& line, const Job& job) {
   if (job.verb == Verb::kRemove) return unlink(job.request.blob);
   const std::string context = job.request.label + ": " + number(job.request.blob);
   if (job.control->cancelled) return error(Code::CANCELLED, "given up").within(context);
   BlobTransfer transfer(*line.queue, directory_.get(), direct_, job.request, *job.control);
-  const Status status = job.verb == Verb::kRead ? transfer.read() : transfer.write();
+  const Status status = job.verb == Verb::kRead ? transfer.read() : transfer.write(spares_);
   return status.within(context);
 }
 

@@ -57,13 +57,16 @@ class FileBlobStore final : public BlobStore {
 
   explicit FileBlobStore(Post post) : post_(std::move(post)) {}
   [[nodiscard]] Status open_directory(const std::string& path);
-  [[nodiscard]] Status sweep();
+  [[nodiscard]] Result<std::vector<std::string>> names() const;
+  [[nodiscard]] Result<std::vector<std::string>> sweep();
+  [[nodiscard]] Status remove_leftover(const std::string& name) const;
+  [[nodiscard]] Status recover(const std::string& spare, std::vector<std::string>& empty);
   [[nodiscard]] Status open_queues(const BlobStoreOptions& options, const QueueFactory& queues);
   [[nodiscard]] Status open_rings();
   [[nodiscard]] bool direct_works() const;
   TransferId add(Verb verb, Line& line, BlobRequest request, Done done);
   void work(Line& line);
-  [[nodiscard]] Status carry_out(Line& line, const Job& job) const;
+  [[nodiscard]] Status carry_out(Line& line, const Job& job);
   [[nodiscard]] Status unlink(BlobId blob) const;
 
   Post post_;
@@ -75,6 +78,7 @@ class FileBlobStore final : public BlobStore {
   std::shared_ptr<Callers> callers_ = std::make_shared<Callers>();
   Line reads_;
   Line writes_;
+  SpareFiles spares_;  // after the opening of the thread of writes_ only
 };
 
 }  // namespace plexrl::store

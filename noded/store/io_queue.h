@@ -4,6 +4,7 @@
 // time. Part of the file BlobStore; tests put faults in between.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,16 @@ class IoQueue {
   [[nodiscard]] virtual Status submit(const IoRequest& request) = 0;
   // Blocks for one that was submitted.
   [[nodiscard]] virtual IoCompletion wait() = 0;
+  // A hint before wait(): nothing can be done before `count` of those under way have completed, so
+  // one sleep is enough for all of them. Each sleep costs a turn on a busy processor.
+  virtual void sleep_for(unsigned /*count*/) {}
 };
+
+// What the operating system says of a file: NO_CAPACITY when there is no room, else IO.
+[[nodiscard]] inline Status disk_error(int number, const char* what) {
+  const bool full = number == ENOSPC || number == EDQUOT || number == EFBIG;
+  return errno_error(full ? Code::NO_CAPACITY : Code::IO, number, "%s", what);
+}
 
 // UNSUPPORTED: io_uring is not there or not permitted. NO_CAPACITY: no memory for it.
 [[nodiscard]] Result<std::unique_ptr<IoQueue>> make_uring_queue(unsigned depth);

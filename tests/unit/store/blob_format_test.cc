@@ -17,6 +17,18 @@ TEST(BlobFormat, ShapesAreMultiplesOfTheAlignment) {
   EXPECT_EQ(BlobShape(kMaxBlobBytes).footer_bytes % kBlobAlignment, 0u);
 }
 
+TEST(BlobFormat, TheSizeOfAFileGivesThePlaceOfItsFooter) {
+  // From 1,015 chunks on it takes a second page.
+  for (const std::uint64_t chunks : {1U, 2U, 7U, 1013U, 1014U, 1015U, 1016U, 5000U, 100'000U}) {
+    for (const std::uint64_t less : {std::uint64_t{0}, kBlobAlignment, kBlobChunkBytes - 1}) {
+      const BlobShape shape(chunks * kBlobChunkBytes - less);
+      EXPECT_EQ(footer_place(shape.file_bytes()), shape.data_bytes) << chunks << " " << less;
+    }
+  }
+  for (const std::uint64_t bytes : {0U, 1U, 4096U, 4097U, 8191U})
+    EXPECT_EQ(footer_place(bytes), 0u);
+}
+
 TEST(BlobFormat, AFooterComesBackAndNoChangedByteIsAccepted) {
   const BlobShape shape(kBlobChunkBytes * 2 + 1);
   const std::vector<std::uint32_t> sums = {1, 0xFFFFFFFF, 7};
@@ -43,6 +55,10 @@ TEST(BlobFormat, NamesAreTheirNumbersAndOthersAreNotTouched) {
   for (const char* name : {"blob-1", "blob-00000000000000AA", "blob-000000000000000g", "x", "",
                            "blob-0000000000000001.tmp.tmp", "blob-00000000000000010"})
     EXPECT_FALSE(blob_of_file_name(name, &temporary)) << name;
+  EXPECT_TRUE(is_spare_file_name(spare_file_name(0xABC)));
+  EXPECT_FALSE(blob_of_file_name(spare_file_name(7), &temporary)) << "no blob of any version";
+  for (const char* name : {"spare-1", "blob-0000000000000001", "spare-000000000000000g", ""})
+    EXPECT_FALSE(is_spare_file_name(name)) << name;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "store/blob_bench.h"
@@ -30,7 +31,8 @@ struct Faults {
   std::optional<IoRequest::Kind> kind;
   std::uint64_t countdown = 0;
   std::int64_t result = 0;
-  bool halve = false;  // every request moves about half of what was asked for
+  bool halve = false;                  // every request moves about half of what was asked for
+  std::function<void()> before_write;  // and after the last one: of the thread that writes
 };
 
 class FaultyQueue final : public IoQueue {
@@ -38,6 +40,7 @@ class FaultyQueue final : public IoQueue {
   explicit FaultyQueue(std::shared_ptr<Faults> faults)
       : below_(make_thread_queue(kBlobQueueDepth)), faults_(std::move(faults)) {}
   Status submit(const IoRequest& request) override {
+    if (request.kind == IoRequest::Kind::kWrite && faults_->before_write) faults_->before_write();
     const bool hit = faults_->kind == request.kind && faults_->countdown-- == 0;
     if (hit) {
       broken_.push_back({request.tag, faults_->result});
@@ -49,7 +52,11 @@ class FaultyQueue final : public IoQueue {
     return below_->submit(shorter);
   }
   IoCompletion wait() override {
-    if (broken_.empty()) return below_->wait();
+    if (broken_.empty()) {
+      const IoCompletion done = below_->wait();
+      if (faults_->before_write) faults_->before_write();
+      return done;
+    }
     const IoCompletion done = broken_.front();
     broken_.pop_front();
     return done;
@@ -89,9 +96,37 @@ class FileBlobStoreTest : public testing::Test {
           std::move(done));
     });
   }
+  // Besides the empty ones that wait for the next blobs.
   [[nodiscard]] std::size_t files() const {
-    const std::filesystem::directory_iterator list(tier_);
-    return static_cast<std::size_t>(std::distance(begin(list), end(list)));
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(tier_))
+      count +=
+          is_spare_file_name(entry.path().filename().string()) && entry.file_size() == 0 ? 0 : 1;
+    return count;
+  }
+  [[nodiscard]] std::size_t spares() const {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(tier_))
+      count += is_spare_file_name(entry.path().filename().string()) ? 1 : 0;
+    return count;
+  }
+  // The blob is whole, or there is none: what a store finds in a directory that a crash left.
+  void is_whole_or_absent(const std::string& left, std::uint64_t bytes, bool* found = nullptr) {
+    auto opened = open_file_blob_store({left, false}, posts_.post());
+    ASSERT_TRUE(opened) << opened.error().to_string();
+    const auto memory = std::make_shared<TestMemory>(bytes, 99);
+    const Status status = posts_.wait([&](BlobStore::Done done) {
+      (*opened)->read({BlobId{1}, bytes, "model 7", memory}, std::move(done));
+    });
+    const bool listed = (*opened)->blobs() == std::vector<BlobId>{{1}};
+    if (found != nullptr) *found = listed;
+    if (!listed) {
+      EXPECT_TRUE((*opened)->blobs().empty());
+      EXPECT_EQ(status.code(), Code::NOT_FOUND) << status.to_string();
+      return;
+    }
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_TRUE(memory->equals(TestMemory(bytes)));
   }
 
   Posts posts_;
@@ -170,6 +205,85 @@ TEST_F(FileBlobStoreTest, LeftoversOfACrashAreSweptAndForeignFilesStay) {
   ASSERT_TRUE(open(tier_).ok());
   EXPECT_EQ(store_->blobs(), (std::vector<BlobId>{{6}}));
   EXPECT_EQ(files(), 2u);
+}
+
+TEST_F(FileBlobStoreTest, KilledBetweenAnyTwoWritesABlobIsWholeOrAbsent) {
+  ASSERT_TRUE(open(tier_).ok());
+  const std::uint64_t bytes = 3 * kMib + 100;
+  std::size_t lefts = 0;
+  const auto left = [this](std::size_t number) {
+    return folder_ + "/left-" + std::to_string(number);
+  };
+  faults_->before_write = [&] { std::filesystem::copy(tier_, left(lefts++)); };
+  ASSERT_TRUE(write(1, bytes).ok());
+  faults_->before_write = nullptr;
+  ASSERT_EQ(lefts, 10u) << "before and after each of four chunks and the footer";
+  std::size_t whole = 0;
+  for (std::size_t number = 0; number < lefts; ++number) {
+    bool found = false;
+    ASSERT_NO_FATAL_FAILURE(is_whole_or_absent(left(number), bytes, &found));
+    whole += found ? 1 : 0;
+  }
+  EXPECT_GE(whole, 1u) << "after the last one all is there";
+}
+
+// A crash of the machine: a part of the writes is on the disk, and the blob's name is not.
+TEST_F(FileBlobStoreTest, ABlobWithoutItsNameIsTakenWhenItIsWholeOnly) {
+  ASSERT_TRUE(open(tier_).ok());
+  const std::uint64_t bytes = 3 * kMib + 100;
+  const std::string spare = tier_ + "/" + spare_file_name(77);
+  const std::string blob = tier_ + "/" + blob_file_name(BlobId{1});
+  const std::vector<char> other(kBlobAlignment, 'x');
+  for (std::uint64_t piece = 0; piece <= 5; ++piece) {  // four chunks, the footer, none
+    ASSERT_TRUE(write(1, bytes).ok());
+    store_.reset();
+    std::filesystem::rename(blob, spare);
+    if (piece < 5) {
+      std::fstream file(spare, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(piece < 4 ? piece * kMib : 3 * kMib + kBlobAlignment));
+      file.write(other.data(), static_cast<std::streamsize>(other.size()));
+    }
+    bool found = true;
+    ASSERT_NO_FATAL_FAILURE(is_whole_or_absent(tier_, bytes, &found));
+    EXPECT_EQ(found, piece == 5) << piece;
+    EXPECT_FALSE(std::filesystem::exists(spare));
+    ASSERT_TRUE(open(tier_).ok());
+  }
+  std::filesystem::copy(blob, spare);
+  ASSERT_TRUE(open(tier_).ok());
+  EXPECT_EQ(store_->blobs(), (std::vector<BlobId>{{1}})) << "not twice";
+  EXPECT_EQ(files(), 1u);
+}
+
+TEST_F(FileBlobStoreTest, EverySizeIsFoundWithoutItsName) {
+  for (const std::uint64_t bytes :
+       {std::uint64_t{1}, kBlobAlignment, kMib - 1, kMib, kMib + 1, 2 * kMib - kBlobAlignment}) {
+    ASSERT_TRUE(open(tier_).ok());
+    ASSERT_TRUE(write(1, bytes).ok());
+    store_.reset();
+    std::filesystem::rename(tier_ + "/" + blob_file_name(BlobId{1}),
+                            tier_ + "/" + spare_file_name(77));
+    bool found = false;
+    ASSERT_NO_FATAL_FAILURE(is_whole_or_absent(tier_, bytes, &found));
+    EXPECT_TRUE(found) << bytes;
+    std::filesystem::remove_all(tier_);
+  }
+}
+
+TEST_F(FileBlobStoreTest, FilesForTheNextBlobsAreMadeAgainWhenFewAreLeft) {
+  ASSERT_TRUE(open(tier_).ok());
+  EXPECT_EQ(spares(), SpareFiles::kSpareFiles);
+  for (std::uint64_t blob = 1; blob <= 3 * SpareFiles::kSpareFiles; ++blob)
+    ASSERT_TRUE(write(blob, 5000).ok());
+  EXPECT_EQ(files(), 3 * SpareFiles::kSpareFiles);
+  store_.reset();
+  EXPECT_LE(spares(), SpareFiles::kSpareFiles);
+  ASSERT_TRUE(open(tier_).ok());
+  EXPECT_EQ(spares(), SpareFiles::kSpareFiles);
+  for (const auto& entry : std::filesystem::directory_iterator(tier_))
+    if (is_spare_file_name(entry.path().filename().string())) std::filesystem::remove(entry.path());
+  EXPECT_TRUE(write(100, 5000).ok()) << "somebody removed them";
+  EXPECT_TRUE(read(100, 5000).ok());
 }
 
 TEST_F(FileBlobStoreTest, ARemovedDirectoryIsAnErrorOfEachCall) {
