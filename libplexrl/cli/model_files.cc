@@ -11,6 +11,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "cli/train/tokenizer.h"
+#include "models/text_file.h"
+#include "models/tokenizer_description.h"
+
 namespace plexrl::cli {
 namespace {
 
@@ -146,6 +150,22 @@ Result<std::vector<std::string>> weight_files(const std::filesystem::path& direc
   return paths;
 }
 
+// As a job that trains would read it.
+Status check_tokenizer(const std::filesystem::path& directory, const nlohmann::json& config) {
+  const auto rows = config.find("vocab_size");
+  const bool known = rows != config.end() && rows->is_number_unsigned();
+  PLEXRL_ASSIGN(
+      std::string description,
+      model::describe_tokenizer(directory.string(), known ? rows->get<std::int64_t>() : INT64_MAX));
+  if (description.empty()) {
+    const auto own = model::read_text((directory / "plexrl_tokenizer.json").string(), 1U << 20);
+    if (!own.has_value() && own.error().code() == Code::NOT_FOUND)
+      return error(Code::NOT_FOUND, "no tokenizer.json and no plexrl_tokenizer.json");
+    PLEXRL_ASSIGN(description, own);
+  }
+  return make_tokenizer(description).status().within(directory.string());
+}
+
 void note(const Status& status, ModelCheck& check) {
   if (!status.ok()) check.problems.push_back(status.text());
 }
@@ -183,9 +203,7 @@ ModelCheck check_model(const config::ModelEntry& entry) {
     note(compare("num_hidden_layers", entry.layers, *config), check);
     note(compare("intermediate_size", entry.intermediate_size, *config), check);
   }
-  if (!std::filesystem::exists(directory / "plexrl_tokenizer.json") &&
-      !std::filesystem::exists(directory / "tokenizer.json"))
-    check.problems.emplace_back("no plexrl_tokenizer.json and no tokenizer.json");
+  note(check_tokenizer(directory, config.has_value() ? *config : nlohmann::json::object()), check);
   const auto files = weight_files(directory);
   note(files.status(), check);
   if (!files.has_value()) return check;

@@ -174,9 +174,8 @@ void add_check_options(CLI::App& command, TrainOptions& options) {
   command.add_option("--verifier-jobs", options.verifier_jobs, "answers checked at a time")
       ->check(CLI::Range(1U, 256U))
       ->capture_default_str();
-  command
-      .add_option("--stop", options.stop_text, "the character that ends an answer of jsonl:FILE")
-      ->capture_default_str();
+  command.add_option("--stop", options.stop_text,
+                     "the token that ends an answer of jsonl:FILE; default: the model's");
 }
 
 void add_file_options(CLI::App& command, TrainOptions& options) {

@@ -2,7 +2,6 @@
 #include "engine_torch/model_dir.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +13,8 @@
 #include "base/unique_fd.h"
 #include "engine_torch/model_state.h"
 #include "models/safetensors.h"
+#include "models/text_file.h"
+#include "models/tokenizer_description.h"
 
 namespace plexrl::model {
 namespace {
@@ -33,24 +34,6 @@ Result<UniqueFd> open_file(const std::string& path) {
   if (fd) return fd;
   const Code code = errno == ENOENT ? Code::NOT_FOUND : Code::IO;
   return errno_error(code, errno, "open '%s'", path.c_str());
-}
-
-Result<std::string> read_text(const std::string& path, std::uint64_t most) {
-  PLEXRL_ASSIGN(const UniqueFd fd, open_file(path));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return errno_error(Code::IO, errno, "stat '%s'", path.c_str());
-  if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) > most)
-    return error(Code::TOO_LARGE, "'%s': not a regular file of at most %llu bytes", path.c_str(),
-                 static_cast<unsigned long long>(most));
-  std::string text(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + at, text.size() - at);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return errno_error(Code::IO, got < 0 ? errno : EIO, "read '%s'", path.c_str());
-    at += static_cast<std::size_t>(got);
-  }
-  return text;
 }
 
 Result<UniqueFd> create_file(const std::string& path) {
@@ -139,6 +122,8 @@ Result<ModelDir> open_model_dir(const std::string& path) {
   Result<ModelConfig> parsed = parse_model_config(config);
   if (!parsed.has_value()) return parsed.error().within(path);
   dir.config = *parsed;
+  PLEXRL_ASSIGN(dir.tokenizer, describe_tokenizer(path, dir.config.vocab_size));
+  if (!dir.tokenizer.empty()) return dir;
   Result<std::string> tokenizer = read_text(path + "/" + kTokenizer, kMaxText);
   if (!tokenizer.has_value() && tokenizer.error().code() == Code::NOT_FOUND) return dir;
   if (!tokenizer.has_value()) return tokenizer.error();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model directory in Hugging Face layout: config.json, model.safetensors (or the shards of
-// model.safetensors.index.json) and plexrl_tokenizer.json. Names in it come from the site's
-// registry, so the directory is trusted not to change while it is read, its contents are not.
+// model.safetensors.index.json) and tokenizer.json or plexrl_tokenizer.json. Names in it come from
+// the site's registry, so the directory is trusted not to change while it is read, its contents are
+// not.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,9 @@ namespace plexrl::model {
 struct ModelDir {
   std::string path;
   ModelConfig config;
-  std::string
-      tokenizer;  // plexrl_tokenizer.json as it is, "" when there is none; checked to be JSON
+  // JSON: what tokenizer_description.h says of tokenizer.json; without one plexrl_tokenizer.json as
+  // it is; "" without either.
+  std::string tokenizer;
 };
 [[nodiscard]] Result<ModelDir> open_model_dir(const std::string& path);
 

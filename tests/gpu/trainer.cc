@@ -57,8 +57,9 @@ Status Trainer::update(wire::LossKind loss, const std::vector<cli::Datum>& data,
 
 Status Trainer::warm_start() {
   for (std::uint32_t step = 0; step < plan_->sft_steps; ++step) {
-    PLEXRL_ASSIGN(const auto data,
-                  cli::sft_batch(environment_, tokenizer_, plan_->sft_batch, seed_, step));
+    PLEXRL_ASSIGN(const cli::Tokens stops, tokenizer_.stop_tokens(environment_.stop_text()));
+    PLEXRL_ASSIGN(const auto data, cli::sft_batch(environment_, tokenizer_, stops.front(),
+                                                  plan_->sft_batch, seed_, step));
     PLEXRL_TRY(
         update(wire::LossKind::CrossEntropy, data, cli::warmed_up(plan_->sft_rate, step, kWarmup))
             .within("warm start"));
@@ -79,7 +80,7 @@ Result<wire::GenerateResultT> Trainer::generate(const std::vector<cli::Problem>&
   args.samples_per_prompt = plan_->samples;
   args.max_new_tokens = environment_.max_answer_chars();
   args.seed = cli::Random(seed_, cli::Stream::kRolloutSeed, step).next();
-  PLEXRL_ASSIGN(args.stop_tokens, tokenizer_.encode(environment_.stop_text()));
+  PLEXRL_ASSIGN(args.stop_tokens, tokenizer_.stop_tokens(environment_.stop_text()));
   for (const cli::Problem& problem : problems) {
     auto prompt = std::make_unique<wire::PromptT>();
     PLEXRL_ASSIGN(prompt->tokens, tokenizer_.encode(problem.prompt));

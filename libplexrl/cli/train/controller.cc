@@ -76,12 +76,9 @@ Status Controller::attach() {
   PLEXRL_ASSIGN(const ModelFacts facts, service_.model());
   model_id_ = facts.id;
   PLEXRL_TRY(choose_defaults(facts));
-  PLEXRL_ASSIGN(tokenizer_, CharTokenizer::parse(facts.tokenizer));
-  // A problem that the model cannot read would end the run at the step that draws it.
-  PLEXRL_TRY(environment_.check_problems([this](const Problem& problem) -> Status {
-    return tokenizer_->encode(problem.prompt).status().within("prompt '" + problem.prompt + "'");
-  }));
-  rollout_.emplace(service_, meter_, environment_, *tokenizer_, options_, facts.max_positions);
+  PLEXRL_ASSIGN(tokenizer_, make_tokenizer(facts.tokenizer));
+  PLEXRL_TRY(read_problems(facts));
+  rollout_.emplace(service_, meter_, environment_, *tokenizer_, options_, limits_);
   checkpoint_.emplace(options_.checkpoint, fingerprint(options_));
   return position(facts);
 }
@@ -101,6 +98,31 @@ Status Controller::choose_defaults(const ModelFacts& facts) {
   if (options_.learning_rate == 0.0)
     options_.learning_rate = facts.train_mode == "full" ? kFullLearningRate : kLoraLearningRate;
   if (!environment_.has_held_out()) options_.eval_prompts = 0;
+  return {};
+}
+
+// A problem that the model cannot read would end the run at the step that draws it.
+Status Controller::read_problems(const ModelFacts& facts) {
+  PLEXRL_ASSIGN(limits_.stops, tokenizer_->stop_tokens(environment_.stop_text()));
+  std::size_t longest = environment_.max_answer_chars();
+  const Status readable = environment_.check_problems([&](const Problem& problem) -> Status {
+    PLEXRL_TRY(tokenizer_->encode_prompt(problem.prompt)
+                   .status()
+                   .within("prompt '" + problem.prompt + "'"));
+    const auto answer = tokenizer_->encode(problem.answer);
+    if (!answer.has_value()) return {};  // a verifier may have one that the model cannot write
+    longest = std::max(longest, answer->size() + 1);
+    for (const std::int32_t stop : limits_.stops)
+      if (std::find(answer->begin(), answer->end(), stop) != answer->end())
+        return error(Code::INVALID_ARGUMENT,
+                     "answer '%.60s' contains what ends an answer, '%s'; see --stop",
+                     problem.answer.c_str(), tokenizer_->decode({stop}).c_str());
+    return {};
+  });
+  PLEXRL_TRY(readable);
+  limits_.max_positions = facts.max_positions;
+  limits_.max_new_tokens =
+      options_.max_new_tokens > 0 ? options_.max_new_tokens : static_cast<std::uint32_t>(longest);
   return {};
 }
 
@@ -158,8 +180,8 @@ Status Controller::advance() {
 }
 
 Status Controller::sft_step() {
-  PLEXRL_ASSIGN(const auto data, sft_batch(environment_, *tokenizer_, options_.sft_batch,
-                                           options_.seed, state_.sft_done));
+  PLEXRL_ASSIGN(const auto data, sft_batch(environment_, *tokenizer_, limits_.stops.front(),
+                                           options_.sft_batch, options_.seed, state_.sft_done));
   OptimRequest request;
   request.learning_rate =
       warmed_up(options_.sft_learning_rate, state_.sft_done, options_.sft_warmup_updates);

@@ -32,6 +32,7 @@ class Controller {
  private:
   [[nodiscard]] Status attach();
   [[nodiscard]] Status choose_defaults(const ModelFacts& facts);
+  [[nodiscard]] Status read_problems(const ModelFacts& facts);
   [[nodiscard]] Status position(const ModelFacts& facts);
   [[nodiscard]] Status restore();
   void start_stream(std::uint64_t first_seq, std::uint64_t accepted_end);
@@ -63,7 +64,8 @@ class Controller {
   const std::atomic<bool>& stop_;
   OpMeter meter_;
   TrainState state_;
-  std::optional<CharTokenizer> tokenizer_;
+  std::unique_ptr<TextTokenizer> tokenizer_;
+  AnswerLimits limits_;
   std::optional<Rollout> rollout_;
   std::optional<Checkpoint> checkpoint_;
   std::optional<TrainingStream> stream_;

@@ -31,7 +31,7 @@ class Environment {
   virtual ~Environment() = default;
   // Longest answer in characters, stop text included.
   [[nodiscard]] virtual std::uint32_t max_answer_chars() const = 0;
-  // One character that ends an answer.
+  // What ends an answer, one token; "": what the model ends by itself.
   [[nodiscard]] virtual const std::string& stop_text() const = 0;
   [[nodiscard]] virtual Problem training_problem(Random& random) = 0;
   [[nodiscard]] virtual Problem held_out_problem(Random& random) = 0;

@@ -38,9 +38,6 @@ Result<std::unique_ptr<Environment>> JsonlEnvironment::open(const TrainOptions& 
   const std::string path = options.environment.substr(kPrefix.size());
   if (path.empty())
     return error(Code::INVALID_ARGUMENT, "--env 'jsonl:': write jsonl:FILE, the file of problems");
-  if (characters(options.stop_text) != 1)
-    return error(Code::INVALID_ARGUMENT, "--stop '%s': write exactly one character",
-                 options.stop_text.c_str());
   environment->stop_ = options.stop_text;
   if (!options.verifier.empty()) {
     environment->verifier_.emplace(options.verifier, options.verifier_timeout_s,
@@ -82,7 +79,7 @@ Status JsonlEnvironment::add_line(const std::string& line) {
   PLEXRL_ASSIGN(problem.prompt, field(object, "prompt", true));
   PLEXRL_ASSIGN(problem.answer, field(object, "answer", !verifier_.has_value()));
   if (problem.prompt.empty()) return error(Code::INVALID_ARGUMENT, "\"prompt\" is empty");
-  if (problem.answer.find(stop_) != problem.answer.npos)
+  if (!stop_.empty() && problem.answer.find(stop_) != problem.answer.npos)
     return error(Code::INVALID_ARGUMENT, "\"answer\" contains the stop text '%s'; see --stop",
                  stop_.c_str());
   max_answer_chars_ = std::max(max_answer_chars_, characters(problem.answer) + 1);

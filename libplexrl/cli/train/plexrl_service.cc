@@ -102,7 +102,7 @@ class PlexrlService final : public Service {
     options.max_new_tokens = request.max_new_tokens;
     options.temperature = static_cast<float>(request.temperature);
     options.seed = request.seed;
-    options.stop_tokens = {request.stop_token};
+    options.stop_tokens = request.stop_tokens;
     return submit<std::vector<plexrl::Sequence>, std::vector<Sequence>>(
         [&] { return model_.generate(options); });
   }

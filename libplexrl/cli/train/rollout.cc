@@ -11,16 +11,13 @@ double RolloutBatch::mean_reward() const {
 }
 
 Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
-                 const CharTokenizer& tokenizer, const TrainOptions& options,
-                 std::uint32_t max_positions)
+                 const TextTokenizer& tokenizer, const TrainOptions& options, AnswerLimits limits)
     : service_(service),
       meter_(meter),
       environment_(environment),
       tokenizer_(tokenizer),
       options_(options),
-      max_positions_(max_positions),
-      max_new_tokens_(options.max_new_tokens > 0 ? options.max_new_tokens
-                                                 : environment.max_answer_chars()) {}
+      limits_(std::move(limits)) {}
 
 Result<RolloutBatch> Rollout::train(std::uint64_t step, std::uint64_t version) {
   Random random(options_.seed, Stream::kProblems, step);
@@ -51,29 +48,26 @@ Result<RolloutBatch> Rollout::held_out(std::uint64_t step, std::uint64_t version
 }
 
 Status Rollout::check_length(const Problem& problem, const Tokens& prompt) const {
-  if (!prompt.empty() && prompt.size() + max_new_tokens_ <= max_positions_) return {};
+  if (!prompt.empty() && prompt.size() + limits_.max_new_tokens <= limits_.max_positions) return {};
   return error(Code::TOO_LARGE,
                "prompt '%.60s': %zu tokens and %u new ones do not fit the model's %u positions; "
                "shorten it or give --max-new-tokens",
-               problem.prompt.c_str(), prompt.size(), max_new_tokens_, max_positions_);
+               problem.prompt.c_str(), prompt.size(), limits_.max_new_tokens,
+               limits_.max_positions);
 }
 
 Result<RolloutBatch> Rollout::run(const std::vector<Problem>& problems, GenerateRequest request) {
   RolloutBatch batch;
   batch.prompts.reserve(problems.size());
   for (const Problem& problem : problems) {
-    auto prompt = tokenizer_.encode(problem.prompt);
+    auto prompt = tokenizer_.encode_prompt(problem.prompt);
     if (!prompt.has_value()) return prompt.error().within("prompt '" + problem.prompt + "'");
     PLEXRL_TRY(check_length(problem, *prompt));
     batch.prompts.push_back(std::move(prompt).value());
   }
-  PLEXRL_ASSIGN(const Tokens stop, tokenizer_.encode(environment_.stop_text()));
-  if (stop.size() != 1)
-    return error(Code::INVALID_ARGUMENT, "--stop '%s': write exactly one character",
-                 environment_.stop_text().c_str());
   request.prompts = batch.prompts;
-  request.max_new_tokens = max_new_tokens_;
-  request.stop_token = stop.front();
+  request.max_new_tokens = limits_.max_new_tokens;
+  request.stop_tokens = limits_.stops;
   PLEXRL_ASSIGN(const auto future, service_.generate(request));
   PLEXRL_ASSIGN(batch.sequences, meter_.wait(*future));
   if (batch.sequences.size() != problems.size() * request.samples_per_prompt)

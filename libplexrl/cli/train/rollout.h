@@ -20,10 +20,17 @@ struct RolloutBatch {
   [[nodiscard]] double mean_reward() const;
 };
 
+// What bounds an answer.
+struct AnswerLimits {
+  Tokens stops;  // TextTokenizer::stop_tokens
+  std::uint32_t max_new_tokens = 1;
+  std::uint32_t max_positions = 0;  // of the model, prompt included
+};
+
 class Rollout {
  public:
   Rollout(Service& service, OpMeter& meter, Environment& environment,
-          const CharTokenizer& tokenizer, const TrainOptions& options, std::uint32_t max_positions);
+          const TextTokenizer& tokenizer, const TrainOptions& options, AnswerLimits limits);
 
   // Prompts and samples of training step `step`, answered by `version`. Depends on (seed, step,
   // version) only.
@@ -42,10 +49,9 @@ class Rollout {
   Service& service_;
   OpMeter& meter_;
   Environment& environment_;
-  const CharTokenizer& tokenizer_;
+  const TextTokenizer& tokenizer_;
   const TrainOptions& options_;
-  std::uint32_t max_positions_;
-  std::uint32_t max_new_tokens_;
+  AnswerLimits limits_;
 };
 
 }  // namespace plexrl::cli

@@ -46,7 +46,7 @@ struct GenerateRequest {
   std::uint32_t max_new_tokens = 1;
   double temperature = 1.0;
   std::uint64_t seed = 0;
-  std::int32_t stop_token = 0;
+  Tokens stop_tokens;
 };
 
 struct Sequence {

@@ -5,10 +5,10 @@ namespace plexrl::cli {
 namespace {
 
 // Weight 1 on answer positions.
-Result<Datum> datum_of(const Problem& problem, const std::string& stop,
-                       const CharTokenizer& tokenizer) {
-  PLEXRL_ASSIGN(const Tokens prompt, tokenizer.encode(problem.prompt));
-  PLEXRL_ASSIGN(const Tokens answer, tokenizer.encode(problem.answer + stop));
+Result<Datum> datum_of(const Problem& problem, std::int32_t stop, const TextTokenizer& tokenizer) {
+  PLEXRL_ASSIGN(const Tokens prompt, tokenizer.encode_prompt(problem.prompt));
+  PLEXRL_ASSIGN(Tokens answer, tokenizer.encode(problem.answer));
+  answer.push_back(stop);
   Tokens all = prompt;
   all.insert(all.end(), answer.begin(), answer.end());
   Datum datum;
@@ -21,15 +21,16 @@ Result<Datum> datum_of(const Problem& problem, const std::string& stop,
 
 }  // namespace
 
-Result<std::vector<Datum>> sft_batch(Environment& environment, const CharTokenizer& tokenizer,
-                                     std::uint32_t batch, std::uint64_t seed, std::uint64_t step) {
+Result<std::vector<Datum>> sft_batch(Environment& environment, const TextTokenizer& tokenizer,
+                                     std::int32_t stop, std::uint32_t batch, std::uint64_t seed,
+                                     std::uint64_t step) {
   Random random(seed, Stream::kSftProblems, step);
   std::vector<Datum> data;
   data.reserve(batch);
   double answer_tokens = 0.0;
   for (std::uint32_t i = 0; i < batch; ++i) {
     const Problem problem = environment.training_problem(random);
-    auto datum = datum_of(problem, environment.stop_text(), tokenizer);
+    auto datum = datum_of(problem, stop, tokenizer);
     if (!datum.has_value()) return datum.error().within("problem '" + problem.prompt + "'");
     for (const float weight : datum->weights) answer_tokens += static_cast<double>(weight);
     data.push_back(std::move(datum).value());

@@ -10,10 +10,11 @@
 namespace plexrl::cli {
 
 // `batch` data of step `step`; depends on (seed, step) only. Weights are 1 / (answer tokens of the
-// batch) on answer positions, so that the loss, a sum, is the mean over answer tokens.
+// batch) on answer positions, so that the loss, a sum, is the mean over answer tokens. `stop`: the
+// token that ends an answer.
 [[nodiscard]] Result<std::vector<Datum>> sft_batch(Environment& environment,
-                                                   const CharTokenizer& tokenizer,
-                                                   std::uint32_t batch, std::uint64_t seed,
-                                                   std::uint64_t step);
+                                                   const TextTokenizer& tokenizer,
+                                                   std::int32_t stop, std::uint32_t batch,
+                                                   std::uint64_t seed, std::uint64_t step);
 
 }  // namespace plexrl::cli

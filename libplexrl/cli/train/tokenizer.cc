@@ -7,6 +7,7 @@ namespace plexrl::cli {
 namespace {
 
 constexpr std::size_t kMaxVocabulary = 1U << 20;
+constexpr const char* kDefaultStop = ";";
 
 std::size_t code_point_bytes(unsigned char first) {
   if (first < 0x80) return 1;
@@ -33,12 +34,8 @@ Result<std::vector<std::string>> split(std::string_view text) {
 
 Result<CharTokenizer> CharTokenizer::parse(std::string_view json) {
   const auto document = nlohmann::json::parse(json, nullptr, false);
-  if (!document.is_object() || !document.contains("type") || !document["type"].is_string())
+  if (!document.is_object() || !document.contains("type") || document["type"] != "char")
     return error(Code::INVALID_ARGUMENT, "tokenizer: the service's description is not understood");
-  if (document["type"] != "char")
-    return error(Code::UNSUPPORTED,
-                 "tokenizer: the base has a tokenizer of type '%s'; train knows 'char' only",
-                 document["type"].get<std::string>().c_str());
   if (!document.contains("alphabet") || !document["alphabet"].is_string())
     return error(Code::INVALID_ARGUMENT, "tokenizer: 'alphabet' is missing");
   CharTokenizer tokenizer;
@@ -74,6 +71,15 @@ std::string CharTokenizer::decode(const Tokens& tokens) const {
                 ? characters_[static_cast<std::size_t>(token)]
                 : "\xEF\xBF\xBD";
   return text;
+}
+
+Result<Tokens> CharTokenizer::stop_tokens(const std::string& text) const {
+  const std::string& stop = text.empty() ? kDefaultStop : text;
+  const auto tokens = encode(stop);
+  if (!tokens.has_value()) return tokens.error().within("--stop '" + stop + "'");
+  if (tokens->size() != 1)
+    return error(Code::INVALID_ARGUMENT, "--stop '%s': write exactly one character", stop.c_str());
+  return tokens;
 }
 
 }  // namespace plexrl::cli

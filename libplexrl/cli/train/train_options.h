@@ -48,7 +48,7 @@ struct TrainOptions {
   std::string verifier;  // command; empty: exact match
   double verifier_timeout_s = 10.0;
   std::uint32_t verifier_jobs = 1;
-  std::string stop_text = ";";  // one token that ends an answer
+  std::string stop_text;  // one token that ends an answer; empty: the model's own
 
   // files
   std::string log;

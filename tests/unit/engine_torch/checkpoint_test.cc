@@ -377,6 +377,10 @@ TEST_F(Directory, InitOpenAndLoad) {
   initialise(layout.full, 2, 5, 0.02 * std::sqrt(768.0 / 24) * 0.7, want.span());
   EXPECT_EQ(weights.copy(), want.copy());
   EXPECT_EQ(init_model_dir(path, config, tokenizer, 5).code(), Code::EXISTS);
+  write("tokenizer.json", R"({"model":{"vocab":{"a":0}}})");
+  const json described = json::parse(open_model_dir(path)->tokenizer);
+  EXPECT_EQ(described["vocab_size"], tiny_config().vocab_size);
+  EXPECT_EQ(described["tokenizer"]["model"]["vocab"]["a"], 0);
 }
 
 TEST_F(Directory, ShardsByIndex) {
@@ -420,6 +424,8 @@ TEST_F(Directory, MissingAndBrokenFiles) {
   EXPECT_EQ(load_base_weights(*open_model_dir(path), layout.full, out.span()).code(),
             Code::NOT_FOUND);
   write("plexrl_tokenizer.json", "{");
+  EXPECT_EQ(open_model_dir(path).error().code(), Code::CORRUPT);
+  write("tokenizer.json", "[1");
   EXPECT_EQ(open_model_dir(path).error().code(), Code::CORRUPT);
   write("config.json", std::string(2 << 20, ' '));
   EXPECT_EQ(open_model_dir(path).error().code(), Code::TOO_LARGE);

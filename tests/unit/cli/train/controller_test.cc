@@ -10,6 +10,7 @@
 
 #include "cli/train/grpo.h"
 #include "unit/cli/train/fake_service.h"
+#include "unit/cli/train/small_description.h"
 
 namespace plexrl::cli {
 namespace {
@@ -38,6 +39,14 @@ class ControllerTest : public testing::Test {
     auto result = controller.run();
     progress_ = testing::internal::GetCapturedStderr();
     return result;
+  }
+  // "1000=" is answered by "1000", and so on.
+  static std::string problems(int count) {
+    std::string text;
+    for (int i = 1000; i < 1000 + count; ++i)
+      text +=
+          R"({"prompt":")" + std::to_string(i) + R"(=","answer":")" + std::to_string(i) + "\"}\n";
+    return text;
   }
   std::string path(const char* name) const { return directory_ + "/" + name; }
 
@@ -266,6 +275,43 @@ TEST_F(ControllerTest, AModelOfAnotherRunIsRefused) {
   const auto result = run(service);
   EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
   EXPECT_NE(result.error().text().find("--model-name"), std::string::npos);
+}
+
+TEST_F(ControllerTest, ProblemsThatTheModelCannotReadEndTheRunBeforeItsFirstOp) {
+  struct Case {
+    const char* line;
+    const char* text;
+  };
+  for (const Case& one : {Case{R"({"prompt":"xyz=","answer":"1"})", "prompt 'xyz='"},
+                          Case{R"({"prompt":"1=","answer":"1;2"})", "--stop"}}) {
+    std::ofstream(path("problems")) << problems(40) << one.line << "\n";
+    options_.environment = "jsonl:" + path("problems");
+    FakeService service;
+    const auto result = run(service);
+    ASSERT_FALSE(result.has_value()) << one.line;
+    EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
+    EXPECT_NE(result.error().text().find(one.text), std::string::npos) << result.error().text();
+    EXPECT_EQ(service.next_seq, 1U);
+  }
+}
+
+TEST_F(ControllerTest, AModelWithATokenizerJsonIsAskedInItsTokens) {
+  std::ofstream(path("problems")) << problems(40)
+                                  << R"({"prompt":"10=","answer":"\u00e9\u00e9\u00e9"})";
+  options_.environment = "jsonl:" + path("problems");
+  options_.sft_steps = 1;
+  options_.steps = 1;
+  FakeService service;
+  service.tokenizer = small_description().dump();
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+  const GenerateRequest& request = service.requests.at(0);
+  EXPECT_EQ(request.stop_tokens, (Tokens{kSmallEnd, kSmallOtherEnd}));
+  EXPECT_EQ(request.max_new_tokens, 7U);  // two bytes for each of three characters, and the end
+  for (const Tokens& prompt : request.prompts) {
+    EXPECT_EQ(prompt.front(), kSmallTen);
+    EXPECT_EQ(prompt.back(), '=');
+  }
 }
 
 TEST_F(ControllerTest, WarmStartEndsAtItsTarget) {

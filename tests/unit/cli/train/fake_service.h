@@ -44,6 +44,7 @@ class FakeService final : public Service {
   double logprob_drop = 0.05;
   std::uint64_t max_next_seq = UINT64_MAX;  // accepts no training op from this number on
   bool lose_next_op = false;
+  std::string tokenizer = R"({"type":"char","alphabet":"0123456789+=>;ab?","vocab_size":32})";
   Weights weights;
   std::map<std::uint64_t, Weights> versions;
   std::vector<LossRequest> losses;
@@ -58,7 +59,7 @@ class FakeService final : public Service {
     facts.step = weights.step;
     facts.next_seq = next_seq;
     facts.latest_version = latest_version;
-    facts.tokenizer = R"({"type":"char","alphabet":"0123456789+=>;ab?","vocab_size":32})";
+    facts.tokenizer = tokenizer;
     return facts;
   }
 
@@ -153,7 +154,7 @@ class FakeService final : public Service {
     const Tokens& tokens = request.prompts[prompt];
     sequence.tokens.assign(tokens.begin(), tokens.end() - 1);
     std::sort(sequence.tokens.begin(), sequence.tokens.end());
-    sequence.tokens.push_back(request.stop_token);
+    sequence.tokens.push_back(request.stop_tokens.front());
     sequence.stopped = true;
     Random random(request.seed ^ sampled.hash, Stream::kRolloutSeed, row);
     const std::uint64_t chance = std::min<std::uint64_t>(40 + 2 * sampled.step, 95);

@@ -105,7 +105,7 @@ TEST(Sft, WeightsAreTheMeanOverAnswerTokens) {
   const auto tokenizer =
       CharTokenizer::parse(R"({"type":"char","alphabet":"0123456789+=>;ab?","vocab_size":32})");
   SortEnvironment environment;
-  const auto data = sft_batch(environment, *tokenizer, 8, 1, 0);
+  const auto data = sft_batch(environment, *tokenizer, tokenizer->encode(";")->front(), 8, 1, 0);
   ASSERT_TRUE(data.has_value());
   double sum = 0;
   for (const Datum& datum : *data) {

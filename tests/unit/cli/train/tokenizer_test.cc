@@ -33,7 +33,19 @@ TEST(Tokenizer, RefusesBadDescriptions) {
        {"", "[]", "{}", R"({"type":1})", R"({"type":"char"})", R"({"type":"char","alphabet":""})",
         R"({"type":"char","alphabet":"aa"})"})
     EXPECT_EQ(CharTokenizer::parse(json).error().code(), Code::INVALID_ARGUMENT) << json;
-  EXPECT_EQ(CharTokenizer::parse(R"({"type":"bpe"})").error().code(), Code::UNSUPPORTED);
+  EXPECT_EQ(make_tokenizer(R"({"type":"bpe"})").error().code(), Code::UNSUPPORTED);
+  for (const char* json : {"", "[]", "{}", R"({"type":1})"})
+    EXPECT_EQ(make_tokenizer(json).error().code(), Code::INVALID_ARGUMENT) << json;
+}
+
+TEST(Tokenizer, TheStopOfCharactersIsOne) {
+  const auto tokenizer =
+      CharTokenizer::parse(R"({"type":"char","alphabet":"ab;|","vocab_size":4})");
+  EXPECT_EQ(tokenizer->stop_tokens("").value(), (Tokens{2}));
+  EXPECT_EQ(tokenizer->stop_tokens("|").value(), (Tokens{3}));
+  EXPECT_NE(tokenizer->stop_tokens("ab").error().text().find("exactly one character"),
+            std::string::npos);
+  EXPECT_NE(tokenizer->stop_tokens("c").error().text().find("--stop 'c'"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,66 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Models with a tokenizer.json, trained by `plexrl train` with the real programs and without Slurm.
+
+load daemon_helpers
+build='' node='' daemon='' # the helpers set them
+
+setup() { require_daemon; }
+teardown() { drop_node; }
+
+# A node whose model has a byte-level BPE, in a folder that only the service can read.
+make_bpe_node() {
+  make_node
+  rm -r "$node/model"
+  sed -i -e 's/"vocab_size": 32/"vocab_size": 300/' "$node/shape.json"
+  "$build/plexrl-engine" --init-model "$node/model" --config "$node/shape.json" --seed 7
+  rm "$node/model/plexrl_tokenizer.json"
+  python3 "$BATS_TEST_DIRNAME/small_bpe.py" "$node/model"
+  sed -i -e 's/parameters: 30000/parameters: 31264/' "$node/plexrl.yaml"
+  chmod 700 "$node/model"
+}
+
+# train_as_user USER JOB MODE [OPTION...]: in a folder of the user's.
+train_as_user() {
+  local pairs
+  mapfile -t pairs < <(open_job "$2" "$3" "$1")
+  cp "$build/plexrl" "$node/plexrl"
+  (cd "$node/mine" && timeout 100 runuser -u "$1" -- env "${pairs[@]}" "$node/plexrl" train "${@:4}" 3>&-)
+}
+
+@test "a user trains a model by its tokenizer.json, without a right to its folder" {
+  make_bpe_node
+  start_daemon
+  install -d -o nobody "$node/mine"
+  "$build/plexrl" model verify --config "$node/plexrl.yaml"
+  local i
+  for ((i = 0; i < 60; i++)); do
+    printf '{"prompt":"%d: is<|im_end|>","answer":"yes"}\n' "$i"
+  done >"$node/mine/problems"
+  cat >"$node/mine/verify" <<-'END'
+	#!/bin/bash
+	read -r line
+	echo "$line" >>seen
+	[[ $line == *'"completion":"yes"'*'"stopped":true'* ]]
+	END
+  chmod 755 "$node/mine/verify"
+  train_as_user nobody 70 full --env jsonl:problems --verifier ./verify --sft-steps 60 --sft-batch 16 --steps 2 \
+    --prompts 4 --samples 2 --max-new-tokens 6 --eval-prompts 8 --summary summary.json
+  # It was taught to say "yes" and then the end token, which nothing but an end token can be.
+  jq -e '.held_out.greedy == 1' "$node/mine/summary.json"
+  jq -es 'length > 0 and all(.prompt | endswith("is<|im_end|>"))' "$node/mine/seen"
+}
+
+@test "a tokenizer.json that does not fit the model is told by verify and by train" {
+  make_bpe_node
+  jq '.added_tokens[0].id = 300' "$node/model/tokenizer.json" >"$node/more"
+  mv "$node/more" "$node/model/tokenizer.json"
+  run "$build/plexrl" model verify --config "$node/plexrl.yaml"
+  [ "$status" = 1 ]
+  [[ $output == *"tokenizer.json has 301 tokens, the model 300"* ]]
+  start_daemon
+  install -d -o nobody "$node/mine"
+  run train_as_user nobody 71 full --env sort --steps 1
+  [ "$status" = 1 ]
+  [[ $output == *"tokenizer.json has 301 tokens, the model 300"* ]]
+}
