@@ -70,6 +70,33 @@ bool same(const state::PoolSizes& a, const state::PoolSizes& b) {
          a.host_chunks == b.host_chunks;
 }
 
+// Keys that hold as long as the process and that differ, with ", " between.
+std::string fixed_changes(const config::SiteConfig& site, const config::PoolEntry& pool,
+                          const config::SiteConfig& fresh, const config::PoolEntry& fresh_pool) {
+  const struct {
+    const char* key;
+    bool changed;
+  } rows[] = {
+      {"cluster", fresh.cluster != site.cluster},
+      {"host_memory_mib", fresh_pool.host_memory_mib != pool.host_memory_mib},
+      {"kv_host_mib", fresh_pool.kv_host_mib != pool.kv_host_mib},
+      {"device_memory_mib", fresh_pool.device_memory_mib != pool.device_memory_mib},
+      {"activation_memory_mib", fresh_pool.activation_memory_mib != pool.activation_memory_mib},
+      {"disk_tier_dir", fresh_pool.disk_tier_dir != pool.disk_tier_dir},
+      {"disk_tier_mib", fresh_pool.disk_tier_mib != pool.disk_tier_mib},
+      {"device", fresh_pool.device != pool.device},
+      {"policy", fresh_pool.policy != pool.policy},
+      {"quantum_ms", fresh_pool.quantum_ms != pool.quantum_ms},
+      {"chunk_kib", fresh.daemon.chunk_kib != site.daemon.chunk_kib},
+      {"run_dir", fresh.daemon.run_dir != site.daemon.run_dir},
+      {"state_dir", fresh.daemon.state_dir != site.daemon.state_dir},
+  };
+  std::string keys;
+  for (const auto& row : rows)
+    if (row.changed) keys += (keys.empty() ? "" : ", ") + std::string(row.key);
+  return keys;
+}
+
 TimePoint earlier(TimePoint a, TimePoint b) {
   if (a.ns == 0) return b;
   return b.ns == 0 ? a : std::min(a, b);
@@ -419,18 +446,9 @@ Status NodeRuntime::reload(const config::SiteConfig& fresh) {
   if (pool == nullptr || pool->name != pool_.name)
     return error(Code::INVALID_ARGUMENT,
                  "the node's pool cannot change while plexrld runs; restart it");
-  const bool fixed =
-      same(sizes_of(fresh, *pool), sizes_) && pool->policy == pool_.policy &&
-      pool->quantum_ms == pool_.quantum_ms && pool->device == pool_.device &&
-      pool->disk_tier_dir == pool_.disk_tier_dir && pool->disk_tier_mib == pool_.disk_tier_mib &&
-      pool->kv_host_mib == pool_.kv_host_mib &&
-      pool->activation_memory_mib == pool_.activation_memory_mib &&
-      fresh.daemon.run_dir == config_.daemon.run_dir &&
-      fresh.daemon.state_dir == config_.daemon.state_dir && fresh.cluster == config_.cluster;
-  if (!fixed)
-    return error(Code::INVALID_ARGUMENT,
-                 "memory sizes, disk tier, chunk_kib, device, policy, quantum, folders and cluster "
-                 "cannot change while plexrld runs; restart it");
+  if (const std::string keys = fixed_changes(config_, pool_, fresh, *pool); !keys.empty())
+    return error(Code::INVALID_ARGUMENT, "%s cannot change while plexrld runs; restart it",
+                 keys.c_str());
   pool_ = *pool;
   config_ = fresh;
   if (live_) live_->lease_service.set_limits(lease_limits(config_, pool_, sizes_));

@@ -160,7 +160,11 @@ TEST_F(NodeJobs, ReloadTakesLimitsAndRefusesMemorySizes) {
   start();
   config::SiteConfig changed = config_;
   changed.pools[0].host_memory_mib = 8;
-  EXPECT_EQ(node_->reload(changed).code(), Code::INVALID_ARGUMENT);
+  changed.pools[0].policy = "fifo";
+  changed.daemon.admin_groups = {"wheel"};
+  const Status refused = node_->reload(changed);
+  EXPECT_EQ(refused.code(), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.text(), "host_memory_mib, policy cannot change while plexrld runs; restart it");
   changed = config_;
   changed.daemon.admin_groups = {"wheel"};
   EXPECT_TRUE(node_->reload(changed).ok());
