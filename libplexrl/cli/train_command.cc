@@ -65,6 +65,10 @@ Status run_train(const TrainCommandOptions& command) {
   PLEXRL_TRY(check(options));
   PLEXRL_ASSIGN(const auto environment, make_environment(options));
   PLEXRL_ASSIGN(TrainLog log, TrainLog::open(options.log, options.resume));
+  if (!options.tensorboard.empty()) {
+    PLEXRL_ASSIGN(EventFile events, EventFile::create(options.tensorboard, options.resume));
+    log.also_to(std::move(events));
+  }
   install_signal_handlers();
   PLEXRL_ASSIGN(const auto service, connect_service(options));
   Controller controller(options, *service, *environment, log, system_clock(), stop_requested);
@@ -180,6 +184,8 @@ void add_check_options(CLI::App& command, TrainOptions& options) {
 
 void add_file_options(CLI::App& command, TrainOptions& options) {
   command.add_option("--log", options.log, "write one JSON line per step to this file");
+  command.add_option("--tensorboard", options.tensorboard,
+                     "write TensorBoard event files to this directory");
   command.add_option("--summary", options.summary, "write the summary to this file");
   auto* checkpoint =
       command.add_option("--checkpoint", options.checkpoint, "keep a checkpoint in this file");

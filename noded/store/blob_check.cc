@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <optional>
 
+#include "base/crc32c.h"
 #include "store/blob_format.h"
-#include "store/crc32c.h"
 
 namespace plexrl::store {
 namespace {

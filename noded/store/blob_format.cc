@@ -5,8 +5,8 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "base/crc32c.h"
 #include "core/byte_codec.h"
-#include "store/crc32c.h"
 
 namespace plexrl::store {
 namespace {

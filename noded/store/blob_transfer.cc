@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 
 namespace plexrl::store {
 namespace {

@@ -2,6 +2,7 @@
 #include "cli/train/train_log.h"
 
 #include <cerrno>
+#include <chrono>
 
 #include "cli/output.h"
 
@@ -67,7 +68,18 @@ Status TrainLog::step(const StepRecord& record) {
   return write(to_json(record));
 }
 
+Status TrainLog::write_events(const nlohmann::json& document) {
+  const std::string phase = document.at("phase").get<std::string>() + "/";
+  Scalars scalars;
+  for (const auto& [name, value] : document.items())
+    if (value.is_number() && name != "step")
+      scalars.emplace_back(phase + name, value.get<double>());
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  return events_->write(document.at("step").get<std::uint64_t>(), now.count(), scalars);
+}
+
 Status TrainLog::write(const nlohmann::json& document) {
+  if (events_) PLEXRL_TRY(write_events(document));
   if (file_ == nullptr) return {};
   const std::string line =
       document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

@@ -6,9 +6,12 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
+#include "cli/train/event_file.h"
 #include "cli/train/op_meter.h"
 
 namespace plexrl::cli {
@@ -45,6 +48,9 @@ class TrainLog {
   // An empty path: progress only. `append` keeps what an earlier process wrote.
   [[nodiscard]] static Result<TrainLog> open(const std::string& path, bool append);
 
+  // Every number of a line also goes there, as PHASE/NAME: grpo/reward, evaluation/greedy.
+  void also_to(EventFile events) { events_ = std::move(events); }
+
   [[nodiscard]] Status step(const StepRecord& record);
   // Any other line; `document` has a "phase".
   [[nodiscard]] Status write(const nlohmann::json& document);
@@ -53,7 +59,10 @@ class TrainLog {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  [[nodiscard]] Status write_events(const nlohmann::json& document);
+
   std::unique_ptr<std::FILE, Close> file_;
+  std::optional<EventFile> events_;
 };
 
 }  // namespace plexrl::cli

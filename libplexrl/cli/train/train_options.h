@@ -52,6 +52,7 @@ struct TrainOptions {
 
   // files
   std::string log;
+  std::string tensorboard;  // directory
   std::string summary;
   std::string checkpoint;
   std::uint32_t checkpoint_every = 10;

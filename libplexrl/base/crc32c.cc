@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 
 #include <array>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include <nmmintrin.h>
 #endif
 
-namespace plexrl::store {
+namespace plexrl {
 namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78;
@@ -106,4 +106,4 @@ std::uint32_t crc32c_table(const std::byte* data, std::size_t bytes,
   return ~update_table(~previous, data, bytes);
 }
 
-}  // namespace plexrl::store
+}  // namespace plexrl

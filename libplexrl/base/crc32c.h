@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace plexrl::store {
+namespace plexrl {
 
 // Of `bytes`, continuing from the value of what came before.
 [[nodiscard]] std::uint32_t crc32c(const std::byte* data, std::size_t bytes,
@@ -15,4 +15,4 @@ namespace plexrl::store {
 [[nodiscard]] std::uint32_t crc32c_table(const std::byte* data, std::size_t bytes,
                                          std::uint32_t previous = 0) noexcept;
 
-}  // namespace plexrl::store
+}  // namespace plexrl

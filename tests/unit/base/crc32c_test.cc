@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "store/crc32c.h"
+#include "base/crc32c.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace plexrl::store {
+namespace plexrl {
 namespace {
 
 const std::byte* bytes_of(const void* at) { return static_cast<const std::byte*>(at); }
@@ -50,4 +50,4 @@ TEST(Crc32c, PartsAreAsTheWhole) {
 }
 
 }  // namespace
-}  // namespace plexrl::store
+}  // namespace plexrl
