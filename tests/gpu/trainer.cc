@@ -114,7 +114,8 @@ Result<double> Trainer::grpo_step(std::uint64_t step) {
   PLEXRL_ASSIGN(const auto answers, generate(problems, step));
   PLEXRL_ASSIGN(const std::vector<double> rewards, score(problems, answers));
   const auto rows = static_cast<std::uint32_t>(rewards.size());
-  const std::vector<double> advantages = cli::group_advantages(rewards, plan_->samples);
+  const std::vector<double> advantages =
+      cli::advantages_of(cli::Algorithm::kGrpo, rewards, plan_->samples);
   for (const auto& part : cli::minibatches(rows, plan_->minibatches, seed_, step)) {
     double tokens = 0;
     for (const std::uint32_t row : part)
