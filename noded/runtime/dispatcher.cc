@@ -159,28 +159,45 @@ void Dispatcher::start_op(OpId id) {
   parts_.listener.op_started(*op);
   if (op->kind == core::OpKind::kLease) return leases_->lease_granted(*op);
   running_.insert(id);
+  begin_op(*op);
+}
+
+void Dispatcher::begin_op(Op& op) {
   Status ready =
-      op->kind == core::OpKind::kGenerate ? mover_.take_kv(op->model, op->kv_bytes) : Status{};
-  Result<std::vector<int>> fds = ready.ok() ? parts_.files.open(*op) : ready;
-  if (!fds) return end_op(*op, fds.error());
-  op->started = true;
+      op.kind == core::OpKind::kGenerate ? mover_.take_kv(op.model, op.kv_bytes) : Status{};
+  // The scheduler counts what an engine was asked to drop as free.
+  if (ready.code() == Code::NO_CAPACITY && parts_.state.kv_retiring()) {
+    waits_for_memory_ = op.id;
+    return;
+  }
+  Result<std::vector<int>> fds = ready.ok() ? parts_.files.open(op) : ready;
+  if (!fds) return end_op(op, fds.error());
+  op.started = true;
   wire::EngineRunOpT request;
-  request.op = id.value;
-  request.model = parts_.models.wire_id(op->model);
-  request.seq = op->seq;
-  request.version_out = op->publish() ? op->seq : 0;
-  request.args = op->args;
-  if (op->kind == core::OpKind::kGenerate) request.kv = mover_.kv_place(op->model);
+  request.op = op.id.value;
+  request.model = parts_.models.wire_id(op.model);
+  request.seq = op.seq;
+  request.version_out = op.publish() ? op.seq : 0;
+  request.args = op.args;
+  if (op.kind == core::OpKind::kGenerate) request.kv = mover_.kv_place(op.model);
   wire::EngineBodyUnion body;
   body.Set(std::move(request));
-  parts_.engines.call(parts_.models.engine_of(op->model), std::move(body), std::move(*fds),
-                      [this, id](const Result<engine::Reply>& reply) { op_answered(id, reply); });
+  parts_.engines.call(
+      parts_.models.engine_of(op.model), std::move(body), std::move(*fds),
+      [this, id = op.id](const Result<engine::Reply>& reply) { op_answered(id, reply); });
+}
+
+// Device memory of KV that engines were asked to drop.
+void Dispatcher::memory_came() {
+  mover_.memory_came();
+  if (Op* const op = parts_.ops.find(std::exchange(waits_for_memory_, {}))) begin_op(*op);
 }
 
 void Dispatcher::ask_to_yield(OpId id) {
-  const Op* const op = parts_.ops.find(id);
+  Op* const op = parts_.ops.find(id);
   if (op == nullptr || op->state != OpState::kRunning || yield_due_.count(id) != 0) return;
-  if (op->kind == core::OpKind::kLease) return leases_->lease_asked(*parts_.ops.find(id));
+  if (op->kind == core::OpKind::kLease) return leases_->lease_asked(*op);
+  if (waits_for_memory_ == id) return op_yielded(*op);
   yield_due_[id] = parts_.clock.now() + parts_.yield_timeout;
   parts_.wake(yield_due_[id]);
   wire::EngineYieldT request;
@@ -198,6 +215,7 @@ void Dispatcher::op_stopped(Op& op) {
   op.run_ns += now.ns - op.running_since.ns;
   running_.erase(op.id);
   yield_due_.erase(op.id);
+  if (waits_for_memory_ == op.id) waits_for_memory_ = {};
 }
 
 void Dispatcher::op_answered(OpId id, const Result<engine::Reply>& reply) {
@@ -244,9 +262,16 @@ void Dispatcher::drop_in_engine(const Op& op) {
   request.op = op.id.value;
   wire::EngineBodyUnion body;
   body.Set(std::move(request));
-  parts_.engines.call(parts_.models.engine_of(op.model), std::move(body), {},
-                      [](const Result<engine::Reply>&) {});
-  if (op.kind == core::OpKind::kGenerate) mover_.free_kv(op.model);
+  const ModelId model = op.model;
+  const std::uint64_t kv = op.kind == core::OpKind::kGenerate ? mover_.retire_kv(model) : 0;
+  parts_.engines.call(parts_.models.engine_of(model), std::move(body), {},
+                      [this, model, kv](const Result<engine::Reply>& reply) {
+                        // Until then the engine may still map it. Its death gives it back, too.
+                        if (kv == 0 || (!reply && reply.error().code() == Code::ENGINE_DOWN))
+                          return;
+                        mover_.kv_dropped(model, kv);
+                        memory_came();
+                      });
 }
 
 // ---- models and engines ----
@@ -324,6 +349,7 @@ void Dispatcher::engine_lost(EngineId engine) {
   for (const ModelId model : lost)
     if (removing.count(model) != 0) removed(model);
   release(engine);
+  memory_came();
 }
 
 void Dispatcher::resumed(ModelId model) {

@@ -140,6 +140,8 @@ class Dispatcher final : public MoveListener {
   [[nodiscard]] TenantId tenant_of(ModelId model) const;
   [[nodiscard]] bool move_lease(const core::Action& action);
   void start_op(OpId id);
+  void begin_op(Op& op);
+  void memory_came();
   void ask_to_yield(OpId id);
   void op_answered(OpId id, const Result<engine::Reply>& reply);
   void op_stopped(Op& op);
@@ -160,6 +162,7 @@ class Dispatcher final : public MoveListener {
   bool draining_ = false;
   TimePoint wakeup_;
   std::set<OpId> running_;
+  OpId waits_for_memory_;  // runs, and begins when KV that was dropped is free; 0: none
   std::map<OpId, TimePoint> yield_due_;
   std::map<ModelId, unsigned> resume_failures_;
   std::set<ModelId> removing_;

@@ -56,6 +56,10 @@ void Mover::resume(ModelId model) {
 
 void Mover::start_resume(ModelId model, const Status& ready) {
   auto plan = ready.ok() ? state_.plan_resume(model) : Result<state::MovePlan>(ready);
+  if (!plan && ready.ok() && plan.error().code() == Code::NO_CAPACITY && state_.kv_retiring()) {
+    resume_after_drop_.insert(model);
+    return;
+  }
   if (!plan) {
     moving_.erase(model);
     listener_.resume_failed(model, plan.error());
@@ -273,6 +277,14 @@ void Mover::free_kv(ModelId model) {
   if (kv_.erase(model) != 0) state_.free_kv(model);
 }
 
+std::uint64_t Mover::retire_kv(ModelId model) {
+  return kv_.erase(model) != 0 ? state_.retire_kv(model) : 0;
+}
+
+void Mover::memory_came() {
+  for (const ModelId model : std::exchange(resume_after_drop_, {})) resume(model);
+}
+
 std::unique_ptr<wire::SegmentPlaceT> Mover::kv_place(ModelId model) const {
   const auto found = kv_.find(model);
   return found == kv_.end() ? nullptr : place_of(found->second);
@@ -284,6 +296,7 @@ state::Position Mover::engine_lost(ModelId model) {
   park_after_commit_.erase(model);
   forget_after_commit_.erase(model);
   resume_after_store_.erase(model);
+  resume_after_drop_.erase(model);
   kv_.erase(model);
   const state::Position position = state_.engine_lost(model);
   models_.set_resident(model, false);

@@ -66,7 +66,12 @@ class Mover {
 
   // KV of the model's started generate. kv_place: what the engine maps now.
   [[nodiscard]] Status take_kv(ModelId model, std::uint64_t bytes);
-  void free_kv(ModelId model);
+  void free_kv(ModelId model);  // the engine has ended the op
+  // The engine is asked to drop the op; kv_dropped: it has answered. See StateManager::retire_kv.
+  [[nodiscard]] std::uint64_t retire_kv(ModelId model);
+  void kv_dropped(ModelId model, std::uint64_t number) { state_.kv_dropped(model, number); }
+  // Device memory was given back: resumes that wait for it are tried again.
+  void memory_came();
   [[nodiscard]] std::unique_ptr<wire::SegmentPlaceT> kv_place(ModelId model) const;
 
   // The engine of these models died: nothing is under way any more. Returns the manifest's
@@ -103,6 +108,7 @@ class Mover {
   std::set<ModelId> forget_after_commit_;
   std::set<ModelId> storing_;  // parked, and the manifest is on its way to the disk
   std::set<ModelId> resume_after_store_;
+  std::set<ModelId> resume_after_drop_;  // moving_; its memory is KV that an engine still has
   std::map<ModelId, state::SegmentMove> kv_;
 };
 

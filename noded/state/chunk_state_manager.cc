@@ -297,6 +297,7 @@ void ChunkStateManager::remove_model(ModelId model) {
   drop_copy(record, false);
   drop_gradients(record);
   drop_kv(record);
+  drop_retired_kv(record);
   unmap_all(record);
   chunks.insert(chunks.end(), record.doubtful.begin(), record.doubtful.end());
   blobs.insert(blobs.end(), record.doubtful_blobs.begin(), record.doubtful_blobs.end());
@@ -373,54 +374,15 @@ void ChunkStateManager::resume_done(ModelId model) {
   record.now.gradients_pending = !record.gradients.empty();
   drop_gradients(record);
   drop_kv_host(record);
-  if (record.kv && record.kv->leaving) drop_kv(record);
+  drop_leaving_kv(record);
 }
 
 void ChunkStateManager::resume_failed(ModelId model) {
   ModelRecord& record = at(model);
   PLEXRL_CHECK(record.tier == Tier::kResuming, "a resume ended that was not planned");
   unmap_all(record);
-  if (record.kv && record.kv->leaving) drop_kv(record);
+  drop_leaving_kv(record);
   wake();
-}
-
-// ---- kv ----
-
-Result<SegmentMove> ChunkStateManager::allocate_kv(ModelId model, std::uint64_t bytes) {
-  ModelRecord& record = at(model);
-  PLEXRL_CHECK(record.tier == Tier::kResident && record.tenant, "KV is a resident tenant's");
-  if (record.kv) return error(Code::EXISTS, "model %" PRIu64 " has KV already", model.value);
-  auto chunks = device_.allocate(chunks_of(bytes));
-  if (!chunks)
-    return error(Code::NO_CAPACITY,
-                 "KV of model %" PRIu64 " needs %" PRIu64 " bytes of device memory, %" PRIu64
-                 " are free",
-                 model.value, bytes, device_.free() * sizes_.chunk_bytes);
-  record.kv = ModelRecord::Kv{bytes, *chunks, {}, false};
-  return SegmentMove{SegmentKind::kKv, bytes, std::move(*chunks), {}};
-}
-
-void ChunkStateManager::free_kv(ModelId model) {
-  ModelRecord& record = at(model);
-  if (!record.kv) return;
-  if (record.tier == Tier::kResuming || record.tier == Tier::kSuspending) {
-    record.kv->leaving = true;
-  } else {
-    drop_kv(record);
-  }
-}
-
-void ChunkStateManager::drop_kv(ModelRecord& record) {
-  if (!record.kv) return;
-  drop_kv_host(record);
-  device_.give_back(record.kv->device);
-  record.kv.reset();
-}
-
-void ChunkStateManager::drop_kv_host(ModelRecord& record) {
-  if (!record.kv || (record.kv->host.empty() && !record.kv->blob)) return;
-  tenants_.at(record.tenant).kv -= chunks_of(record.kv->bytes);
-  drop_parked(record, SegmentKind::kKv, record.kv->host, record.kv->blob);
 }
 
 void ChunkStateManager::drop_gradients(ModelRecord& record) {
@@ -494,7 +456,7 @@ void ChunkStateManager::suspend_done(ModelId model, const Position& position, Fl
   ModelRecord& record = at(model);
   PLEXRL_CHECK(record.tier == Tier::kSuspending, "a suspend ended that was not planned");
   unmap_all(record);
-  if (record.kv && record.kv->leaving) drop_kv(record);
+  drop_leaving_kv(record);
   if (record.flip) {
     record.parking = ModelRecord::Parking{position, std::move(flipped)};
     return;
@@ -537,7 +499,7 @@ void ChunkStateManager::suspend_failed(ModelId model) {
   if (!record.flip) drop_copy(record, true);
   drop_gradients(record);
   drop_kv_host(record);
-  if (record.kv && record.kv->leaving) drop_kv(record);
+  drop_leaving_kv(record);
   wake();
 }
 
@@ -739,6 +701,7 @@ Position ChunkStateManager::engine_lost(ModelId model) {
   drop_copy(record, false);
   drop_gradients(record);
   drop_kv(record);
+  drop_retired_kv(record);
   unmap_all(record);
   record.pinned = false;
   record.dirty.clear();

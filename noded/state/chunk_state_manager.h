@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ChunkStateManager: the StateManager over two chunk allocators, an AsyncStore and, where there is
-// one, a DiskTier. tier_moves.cc has what goes between host memory and disk.
+// one, a DiskTier. tier_moves.cc has what goes between host memory and disk, kv_memory.cc the KV.
 #pragma once
 
 #include <deque>
@@ -39,6 +39,9 @@ class ChunkStateManager final : public StateManager {
   void unpin(ModelId model) override;
   Result<SegmentMove> allocate_kv(ModelId model, std::uint64_t bytes) override;
   void free_kv(ModelId model) override;
+  std::uint64_t retire_kv(ModelId model) override;
+  void kv_dropped(ModelId model, std::uint64_t number) override;
+  [[nodiscard]] bool kv_retiring() const override;
   void mark_dirty(ModelId model, const Position& now) override;
   Result<MovePlan> plan_suspend(ModelId model) override;
   void suspend_done(ModelId model, const Position& position, Flipped flipped) override;
@@ -88,6 +91,8 @@ class ChunkStateManager final : public StateManager {
   void drop_copy(ModelRecord& record, bool dirty_again);
   void drop_gradients(ModelRecord& record);
   void drop_kv(ModelRecord& record);
+  void drop_leaving_kv(ModelRecord& record);
+  void drop_retired_kv(ModelRecord& record);
   void drop_kv_host(ModelRecord& record);
   [[nodiscard]] Status settle_doubt(ModelId model, ModelRecord& record);
   void drop_parked(const ModelRecord& record, SegmentKind kind, Chunks& host, BlobId& blob);
@@ -145,6 +150,7 @@ class ChunkStateManager final : public StateManager {
   std::map<ModelId, Transfer> transfers_;
   std::set<ModelId> not_prefetched_;  // there was no room; until some is free
   std::uint64_t uses_ = 0;
+  std::uint64_t last_retired_ = 0;  // KV
   bool pumping_ = false;
   bool woken_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // for what is posted

@@ -64,10 +64,13 @@ struct ModelRecord {
     std::uint64_t bytes = 0;
     Chunks device;
     Chunks host;
-    BlobId blob;           // parked in the disk tier; then not in `host`
-    bool leaving = false;  // freed while it moves
+    BlobId blob;                   // parked in the disk tier; then not in `host`
+    bool leaving = false;          // freed while it moves
+    std::uint64_t retired_as = 0;  // leaving, and the engine has not answered the drop
   };
   std::optional<Kv> kv;
+  // Device chunks of KV that the engine was asked to drop, until it has answered.
+  std::map<std::uint64_t, Chunks> retired;
 
   // The write of a manifest failed: the store may have it or not, so nobody gets its new chunks,
   // if any, until the store has said again what is true.

@@ -110,8 +110,16 @@ class StateManager {
 
   // KV of one op of a resident model; EXISTS when it has one. Host chunks are found when the model
   // is parked while the op is yielded. Freed while the model moves: at the end of the move.
+  // free_kv: the engine has ended the op and maps none of it any more.
   [[nodiscard]] virtual Result<SegmentMove> allocate_kv(ModelId model, std::uint64_t bytes) = 0;
   virtual void free_kv(ModelId model) = 0;
+  // The engine is asked to drop the op: the model has no KV any more, but its device chunks stay
+  // taken until kv_dropped() with the number that this returns, or until the engine is lost or has
+  // taken the model off the device. 0: it had none. kv_dropped is fine for an unknown model.
+  [[nodiscard]] virtual std::uint64_t retire_kv(ModelId model) = 0;
+  virtual void kv_dropped(ModelId model, std::uint64_t number) = 0;
+  // Chunks are to come: what lacks device memory may wait for kv_dropped() or engine_lost().
+  [[nodiscard]] virtual bool kv_retiring() const = 0;
 
   // The model's training state changed on the device (op applied). Segments that `now` shows to be
   // changed are dirty: a new version the sampler weights; a new step weights and moments; pending

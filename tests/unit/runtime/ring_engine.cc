@@ -34,7 +34,7 @@ void RingEngine::call(wire::EngineBodyUnion request, const std::vector<int>& fds
   const bool op = request.AsEngineRunOp() != nullptr;
   const bool dies = (op && parts_.script.happens(&Faults::die_after_op)) ||
                     (moves(request) && parts_.script.happens(&Faults::die_after_move));
-  watch(request, fds);
+  watch(request, fds, call);
   const std::uint64_t before = fake_->ops_started();
   const auto shared = std::make_shared<const wire::EngineBodyUnion>(request);
   fake_->call(std::move(request), fds,
@@ -91,7 +91,7 @@ bool RingEngine::move_fault(const Body& request, std::uint64_t call) {
 }
 
 // What the request says about memory, before the engine touches it.
-void RingEngine::watch(const Body& request, const std::vector<int>& fds) {
+void RingEngine::watch(const Body& request, const std::vector<int>& fds, std::uint64_t call) {
   DeviceLedger& ledger = parts_.ledger;
   if (const auto* attach = request.AsEngineAttachPools(); attach != nullptr && fds.size() == 2) {
     device_.reset();
@@ -106,10 +106,9 @@ void RingEngine::watch(const Body& request, const std::vector<int>& fds) {
     models_[op->op] = op->model;
     if (op->kv) ledger.map(id_, op->model, op->kv->device, true);
   }
-  if (const auto* drop = request.AsEngineDropOp()) {
-    if (drop->op == 0) ledger.unmap_all_kv(id_);
-    if (drop->op != 0) ledger.unmap(id_, models_[drop->op], true);
-  }
+  // It may take its time to unmap them.
+  if (const auto* drop = request.AsEngineDropOp())
+    dropping_[call] = ledger.kv_of(id_, drop->op == 0 ? 0 : models_[drop->op]);
   if (const auto* suspend = request.AsEngineSuspend()) check_targets(suspend->segments);
   if (const auto* commit = request.AsEngineCommit()) check_targets(commit->segments);
 }
@@ -134,6 +133,7 @@ void RingEngine::done_in_engine(const Body& request, std::uint64_t call, Answer 
   if (const auto* suspend = request.AsEngineSuspend(); suspend != nullptr && moved)
     ledger.unmap(id_, suspend->model, false);
   if (const auto* forget = request.AsEngineForget()) ledger.unmap(id_, forget->model, false);
+  if (request.AsEngineDropOp() != nullptr) ledger.unmap(id_, dropping_[call]);
   if (!dies) return answer(call, std::move(result));
   die();  // the call fails with the others
 }

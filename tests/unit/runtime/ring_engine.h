@@ -36,10 +36,18 @@ class DeviceLedger {
       return owner.engine == engine && owner.model == model && (owner.kv || !kv_only);
     });
   }
-  void unmap_all_kv(EngineId engine) {
-    std::erase_if(owners_, [&](const auto& entry) {
-      return entry.second.engine == engine && entry.second.kv;
-    });
+  // 0: of all its models.
+  [[nodiscard]] std::vector<std::uint32_t> kv_of(EngineId engine, std::uint64_t model) const {
+    std::vector<std::uint32_t> chunks;
+    for (const auto& [chunk, owner] : owners_)
+      if (owner.engine == engine && owner.kv && (model == 0 || owner.model == model))
+        chunks.push_back(chunk);
+    return chunks;
+  }
+  void unmap(EngineId engine, const std::vector<std::uint32_t>& chunks) {
+    for (const std::uint32_t chunk : chunks)
+      if (const auto at = owners_.find(chunk); at != owners_.end() && at->second.engine == engine)
+        owners_.erase(at);
   }
   // Gives back what it held.
   std::vector<std::uint32_t> gone(EngineId engine) {
@@ -220,7 +228,7 @@ class RingEngine final : public engine::EngineListener,
   [[nodiscard]] bool stops_here(const Body& request, std::uint64_t call);
   [[nodiscard]] bool op_fault(std::uint64_t call);
   [[nodiscard]] bool move_fault(const Body& request, std::uint64_t call);
-  void watch(const Body& request, const std::vector<int>& fds);
+  void watch(const Body& request, const std::vector<int>& fds, std::uint64_t call);
   void check_targets(const std::vector<std::unique_ptr<wire::SegmentPlaceT>>& segments);
   void done_in_engine(const Body& request, std::uint64_t call, Answer result, bool dies);
   static bool moves(const Body& request) {
@@ -239,8 +247,9 @@ class RingEngine final : public engine::EngineListener,
   TimePoint line_;
   bool hanging_ = false;
   bool stopped_ = false;
-  bool died_ = false;                              // and on_engine_down is to come
-  std::map<std::uint64_t, std::uint64_t> models_;  // of its ops
+  bool died_ = false;                                             // and on_engine_down is to come
+  std::map<std::uint64_t, std::uint64_t> models_;                 // of its ops
+  std::map<std::uint64_t, std::vector<std::uint32_t>> dropping_;  // KV, by call
   std::optional<engine::FakePool> device_;
   std::optional<engine::FakePool> host_;
 };

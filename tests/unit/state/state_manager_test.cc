@@ -337,6 +337,44 @@ TEST_F(StateManagerTest, KvWithoutRoomOnTheHostKeepsTheModelResident) {
   EXPECT_EQ(copied(*manager_->plan_suspend(kModel)), kAll) << "still dirty";
 }
 
+TEST_F(StateManagerTest, KvThatAnEngineIsAskedToDropStaysTakenUntilItHas) {
+  add(kAdmitted + 4 * kChunk);
+  resume();
+  const auto old = manager_->allocate_kv(kModel, 350);
+  const std::uint64_t number = manager_->retire_kv(kModel);
+  EXPECT_EQ(manager_->retire_kv(kModel), 0u);
+  EXPECT_TRUE(manager_->kv_retiring());
+  EXPECT_EQ(free_chunks("device"), 3u);
+  ASSERT_TRUE(manager_->allocate_kv(kModel, 250).has_value()) << "the next op has its own";
+  EXPECT_EQ(free_chunks("device"), 0u);
+  manager_->kv_dropped(kModel, number + 1);
+  EXPECT_EQ(free_chunks("device"), 0u);
+  manager_->kv_dropped(kModel, number);
+  EXPECT_EQ(free_chunks("device"), 4u);
+  EXPECT_FALSE(manager_->kv_retiring());
+  ASSERT_NE(manager_->retire_kv(kModel), 0u);
+  EXPECT_EQ(free_chunks("device"), 4u);
+  (void)manager_->engine_lost(kModel);
+  EXPECT_FALSE(manager_->kv_retiring());
+}
+
+TEST_F(StateManagerTest, KvThatIsDroppedDuringAMoveIsTheEnginesUntilItHasAnswered) {
+  add(kAdmitted + 4 * kChunk);
+  resume();
+  ASSERT_TRUE(manager_->allocate_kv(kModel, 350).has_value());
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  ASSERT_TRUE(suspend_done({}).ok());
+  ASSERT_TRUE(manager_->plan_resume(kModel).has_value());
+  const std::uint64_t number = manager_->retire_kv(kModel);
+  manager_->resume_done(kModel);
+  EXPECT_EQ(free_chunks("host"), 60u);
+  EXPECT_EQ(free_chunks("device"), 3u);
+  ASSERT_TRUE(manager_->plan_suspend(kModel).has_value());
+  manager_->kv_dropped(kModel, number);
+  ASSERT_TRUE(suspend_done({}).ok());
+  EXPECT_FALSE(manager_->kv_retiring());
+}
+
 TEST_F(StateManagerTest, KvThatIsFreedDuringAMoveGoesWhenTheMoveEnds) {
   add(kAdmitted + 4 * kChunk);
   resume();
