@@ -324,6 +324,9 @@ Status NodeRuntime::try_settle() {
                 state::open_state_manager(sizes_, seams_.store, fresh, std::move(disk)));
   PLEXRL_ASSIGN(auto scheduler, core::Scheduler::create(scheduling_of(pool_, sizes_)));
   manager->set_expected([core = scheduler.get()] { return core->waiting_models(); });
+  // Numbers up to a manifest's must have their results on disk: a restart takes those without one
+  // for ops that ran.
+  manager->set_before_manifest([this](ModelId model) { log_.push(model); });
   begin_journal(*scheduler);
   auto live = std::make_unique<Live>(*this, std::move(manager), std::move(scheduler));
   PLEXRL_TRY(live->tenant_service.restore(rebooted_));

@@ -301,10 +301,15 @@ void OpLog::refused(Index& index, const Status& why) {
   trouble_ = why.text();
 }
 
+void OpLog::offer_all(ModelId model, Index& index) {
+  for (Row& row : index.rows)
+    if (!row.under_way) offer(model, row);
+}
+
 // The first row was the trial.
 void OpLog::taken(ModelId model, Index& index) {
   index.refused = false;
-  for (Row& row : index.rows) offer(model, row);
+  offer_all(model, index);
   trouble_may_be_over();
 }
 
@@ -319,6 +324,11 @@ void OpLog::trouble_may_be_over() {
 void OpLog::retry() {
   for (auto& [model, index] : models_)
     if (index.refused && !index.rows.front().under_way) offer(model, index.rows.front());
+}
+
+void OpLog::push(ModelId model) {
+  const auto found = models_.find(model);
+  if (found != models_.end()) offer_all(model, found->second);
 }
 
 Result<std::string> OpLog::bytes_of(std::string_view table, ModelId model,

@@ -79,6 +79,9 @@ class OpLog {
 
   // What the store did not take is offered to it again.
   void retry();
+  // All rows of the model that the store does not have are on their way to it: what is written next
+  // is there only if they are, too.
+  void push(ModelId model);
   // Why the store does not take rows; empty while it does.
   [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
@@ -116,6 +119,7 @@ class OpLog {
   static void erase_ops(ModelId model, Index& index, std::uint64_t seq, store::Batch& batch);
   void add_row(ModelId model, store::Batch batch, Kept kept = {});
   void offer(ModelId model, Row& row);
+  void offer_all(ModelId model, Index& index);
   void answered(ModelId model, std::uint64_t ticket, const Status& status);
   void refused(Index& index, const Status& why);
   void taken(ModelId model, Index& index);

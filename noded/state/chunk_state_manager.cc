@@ -609,6 +609,7 @@ void ChunkStateManager::flip(ModelId model, ModelRecord& record, const Position&
     if (copied && entry.blob) replaced_blobs.push_back(entry.blob);
     if (!copied) next.entries.push_back(entry);
   }
+  if (before_manifest_) before_manifest_(model);
   store::Batch batch;
   batch.put(kManifestTable, model.value, kManifestSubkey, encode_manifest(next));
   record.flip = ModelRecord::Flip{std::move(next), std::move(replaced), std::move(replaced_blobs)};

@@ -32,6 +32,9 @@ class ChunkStateManager final : public StateManager {
   void prepare(ModelId model, Need need, Ready ready) override;
   void set_expected(Expected expected) override { expected_ = std::move(expected); }
   void prefetch() override;
+  void set_before_manifest(std::function<void(ModelId)> write) override {
+    before_manifest_ = std::move(write);
+  }
   Result<MovePlan> plan_resume(ModelId model) override;
   void resume_done(ModelId model) override;
   void resume_failed(ModelId model) override;
@@ -146,6 +149,7 @@ class ChunkStateManager final : public StateManager {
 
   std::unique_ptr<DiskTier> disk_;  // null: there is none
   Expected expected_;
+  std::function<void(ModelId)> before_manifest_;  // may be empty
   Requests requests_;
   std::map<ModelId, Transfer> transfers_;
   std::set<ModelId> not_prefetched_;  // there was no room; until some is free

@@ -136,6 +136,10 @@ class StateManager {
   virtual void suspend_done(ModelId model, const Position& position, Flipped flipped) = 0;
   virtual void suspend_failed(ModelId model) = 0;
 
+  // Called right before a new manifest of the model is written: what has to be on disk before it is
+  // written from inside the call. At most one, before the first plan.
+  virtual void set_before_manifest(std::function<void(ModelId)> write) = 0;
+
   // NOT_FOUND when clean, BUSY while another commit or move is under way. Gradients are never
   // committed: they follow from the ops after the manifest's applied_seq.
   [[nodiscard]] virtual Result<MovePlan> plan_commit(ModelId model) = 0;

@@ -198,6 +198,27 @@ TEST_F(NodeSlowFullDisk, AnOpThatRanAndThatTheDiskRefusedIsRunOnceAfterAKill) {
   goes_on_from_seven();
 }
 
+// The store refused the rows of the ops and is there again for the commit that holds them.
+TEST_F(NodeSlowFullDisk, ACancelledOpBeforeACommitIsNotTakenForOneThatRan) {
+  begin();
+  fake().options().op_time = Duration{40 * kMillisecond.ns};
+  const auto started = fake().ops_started();
+  const auto first = submit(job_, id_, 7, train(2));
+  const auto dropped = submit(job_, id_, 8, train(8), 77);
+  const auto last = submit(job_, id_, 9, optim());
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started && writes_->idle(); }));
+  disk_->fault = [] { return store::FaultyStore::Fault::kBefore; };
+  node_->op_service().cancel(session_, 77);
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started + 1; }));
+  disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
+  const auto* const manifest = node_->state().manifest(ModelId{id_});
+  ASSERT_TRUE(turn_until([&] { return manifest->position.applied_seq == 9; }));
+  restart();
+  EXPECT_EQ(run(job_, id_, 8, train(8)).status.code(), Code::CANCELLED);
+  EXPECT_TRUE(run(job_, id_, 7, train(2)).status.ok());
+  EXPECT_TRUE(run(job_, id_, 9, optim()).status.ok());
+}
+
 TEST_F(NodeSlowFullDisk, AVersionThatWasToldIsKnownAfterARestart) {
   begin();
   disk_->fault = [] { return store::FaultyStore::Fault::kBefore; };

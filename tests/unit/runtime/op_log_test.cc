@@ -248,6 +248,33 @@ TEST_F(OpLogTest, AnOpThatIsLoggedAgainCountsOnce) {
   EXPECT_TRUE(log_.room(model_, core::OpKind::kForwardBackward).ok());
 }
 
+// A manifest that is written behind push() is on disk only with all rows before it.
+TEST_F(OpLogTest, WhatIsWrittenBehindAPushIsThereOnlyWithTheRowsThatWereRefused) {
+  const auto manifest_is_there = [this] { return memory_->get("manifests", 4, 0).has_value(); };
+  const auto write_manifest = [this] {
+    log_.push(model_);
+    store::Batch batch;
+    batch.put("manifests", 4, 0, "all up to 2");
+    store_.queue.write(std::make_shared<const store::Batch>(std::move(batch)), {});
+    store_.run();
+  };
+  disk_.fault = [] { return store::FaultyStore::Fault::kBefore; };
+  int kept = 0;
+  for (std::uint64_t seq = 1; seq <= 2; ++seq) {
+    log_.append(optim(seq));
+    log_.put_result(model_, seq, stepped(seq), [&] { ++kept; });
+  }
+  store_.run();
+  write_manifest();
+  EXPECT_FALSE(manifest_is_there());
+  disk_.fault = [] { return store::FaultyStore::Fault::kNone; };
+  write_manifest();
+  EXPECT_TRUE(manifest_is_there());
+  EXPECT_EQ(kept, 2);
+  EXPECT_TRUE(log_.trouble().empty());
+  for (std::uint64_t seq = 1; seq <= 2; ++seq) EXPECT_TRUE(memory_->get("results", 4, seq)) << seq;
+}
+
 TEST_F(OpLogTest, DamagedRowsAreErrorsNotCrashes) {
   ASSERT_TRUE(memory_->put("ops", 4, 1, "garbage").ok());
   ASSERT_TRUE(memory_->put("results", 4, 1, "garbage").ok());
