@@ -397,6 +397,7 @@ void RingClient::answered_training(const Pending& pending, const RingAnswer& ans
   op.request = 0;
   op.send_at = parts_.world.now() + parts_.world.random.up_to(kRetry);
   if (answer.status.scope() == Scope::kRetry) return;
+  op.lost_told = op.lost_told || step_after_loss(answer.status).has_value();
   if (!answer.status.ok() && !std::exchange(op.asked_again, true)) return;
   op.answer = answer;
   judge_ready(model);
@@ -492,8 +493,9 @@ void RingClient::answered_sampling(const Pending& pending, const RingAnswer& ans
     return lost(model, flow->second.stream.next_seq() - 1, status);
   }
   const bool replaced = model.version != pending.version ||
-                        std::any_of(model.ops.begin(), model.ops.end(),
-                                    [](const auto& entry) { return publishes(entry.second.args); });
+                        std::any_of(model.ops.begin(), model.ops.end(), [](const auto& entry) {
+                          return publishes(entry.second.args) || entry.second.lost_told;
+                        });
   const bool fine = (status.code() == Code::CANCELLED && pending.cancelled) ||
                     (status.code() == Code::NOT_FOUND && pending.version != 0 &&
                      (replaced || model.lost_versions || parts_.node.pools_made() > 1)) ||

@@ -30,6 +30,7 @@ struct RingModel {
     bool sent = false;  // at least once
     bool cancel_asked = false;
     bool asked_again = false;  // a failure may be that of a number that is free again
+    bool lost_told = false;    // and not judged yet
     std::optional<RingAnswer> answer;
     // What had happened when it was first sent.
     std::uint64_t deaths = 0;

@@ -113,10 +113,10 @@ class RingEngine final : public engine::EngineListener,
     listener_ = &listener;
   }
   void start() {
-    died_ = false;
     // A program that runs is connected to, not started.
     if (fake_->pid() == 0 && parts_.script.happens(&Faults::fail_start)) return fail_start();
     fake_->start();
+    lives_ = fake_->pid() != 0;
     if (!hanging_) return;
     // A connection that nobody answers: the real one gives up after 120 s.
     parts_.world.after(kSecond * 120, [self = weak_from_this(), epoch = epoch_] {
@@ -143,7 +143,6 @@ class RingEngine final : public engine::EngineListener,
 
   void die() {
     if (fake_->pid() == 0) return;
-    died_ = true;
     note_death();
     fake_->kill();
   }
@@ -157,7 +156,7 @@ class RingEngine final : public engine::EngineListener,
     arrive([this, hello, held] { listener_->on_engine_up(id_, hello, std::move(*held)); });
   }
   void on_engine_down(EngineId, const Status& why) override {
-    if (!std::exchange(died_, false)) note_death();  // the fake ended in an op
+    if (lives_) note_death();  // the fake ended in an op
     arrive([this, why] {
       fail_outstanding(why);
       // Whoever hears of a failed call may stop the engine.
@@ -201,6 +200,7 @@ class RingEngine final : public engine::EngineListener,
     for (const auto& [call, done] : failed) done(why);
   }
   void forget_connection() {
+    if (lives_ && fake_->pid() == 0) note_death();  // nobody hears of it any more
     ++epoch_;
     outstanding_.clear();
     listener_ = nullptr;
@@ -209,6 +209,7 @@ class RingEngine final : public engine::EngineListener,
   void note_death() {
     parts_.world.note("dies", id_.value);
     ++deaths_;
+    lives_ = false;
     lose_memory();
   }
   // What was on the device is garbage for whoever comes next.
@@ -247,8 +248,8 @@ class RingEngine final : public engine::EngineListener,
   TimePoint line_;
   bool hanging_ = false;
   bool stopped_ = false;
-  bool died_ = false;                                             // and on_engine_down is to come
-  std::map<std::uint64_t, std::uint64_t> models_;                 // of its ops
+  bool lives_ = false;                             // started, and its death was not noted
+  std::map<std::uint64_t, std::uint64_t> models_;  // of its ops
   std::map<std::uint64_t, std::vector<std::uint32_t>> dropping_;  // KV, by call
   std::optional<engine::FakePool> device_;
   std::optional<engine::FakePool> host_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ring_node.h"
 
+#include <array>
+
 #include "base/log.h"
 #include "device/device_backend.h"
 #include "state/manifest_codec.h"
@@ -13,6 +15,8 @@ constexpr Duration kDrainTime{20 * kSecond.ns};
 constexpr Duration kDrainPoll{20 * kMillisecond.ns};
 constexpr std::uint32_t kHostChunks = 96;  // 6 MiB of 64 KiB
 
+constexpr std::array kPolicies{"fifo", "round-robin", "hrrs", "least-slowdown"};
+
 config::SiteConfig make_config(Random& random, bool with_disk) {
   config::SiteConfig config;
   config.cluster = "test";
@@ -23,7 +27,7 @@ config::SiteConfig make_config(Random& random, bool with_disk) {
   pool.host_memory_mib = with_disk ? 2 : 6;
   pool.device_memory_mib = 1;  // 16 chunks: the base and three models, or three full ones
   pool.quantum_ms = 5;
-  pool.policy = random.one_in(2) ? "fifo" : "round-robin";
+  pool.policy = kPolicies[random.below(kPolicies.size())];
   pool.kv_host_mib = 1;
   pool.lease_slice_s = 1;
   pool.lease_limit_s = 5;
