@@ -181,12 +181,11 @@ void OpLog::put_loss(ModelId model, const Index& index, store::Batch& batch) {
   batch.put(kLosses, model.value, 0, row);
 }
 
-void OpLog::lost(ModelId model, const Status& why) {
+void OpLog::lost(ModelId model, const Status& why, store::Batch batch) {
   const std::uint64_t last = last_result(model);
   Index& index = models_[model];
   index.gone_up_to = std::max(index.gone_up_to, last);
   index.loss = why;
-  store::Batch batch;
   erase_ops(model, index, last, batch);
   put_loss(model, index, batch);
   add_row(model, std::move(batch));

@@ -52,8 +52,9 @@ class OpLog {
   void committed(ModelId model, std::uint64_t seq);
 
   // What the ops up to last_result() made is gone, beside what the manifest holds: no recovery
-  // looks at them again. `why` is for the client, who does not know it yet.
-  void lost(ModelId model, const Status& why);
+  // looks at them again. `why` is for the client, who does not know it yet. `batch`: is on disk
+  // with it.
+  void lost(ModelId model, const Status& why, store::Batch batch = {});
   // Up to this number there is nothing to replay; 0 when nothing was lost.
   [[nodiscard]] std::uint64_t gone_up_to(ModelId model) const;
   // The manifest holds an op whose result is not kept: were it gone, nothing else would show it.

@@ -231,7 +231,10 @@ void Recovery::lose(Model& model, const Status& why) {
              number(model.tenant.value), loss.text().c_str());
   const state::Manifest* const manifest = parts_.state.manifest(model.id);
   model.latest_version = manifest != nullptr ? manifest->position.version : 0;
-  parts_.log.lost(model.id, loss);
+  // A restart must not find a state that the client has been told is gone.
+  store::Batch with;
+  parts_.state.settle_manifest(model.id, with);
+  parts_.log.lost(model.id, loss, std::move(with));
   // Clients that wait are told by their ops; otherwise the next call is.
   const auto ops = parts_.ops.of_model(model.id);
   const bool told = std::any_of(ops.begin(), ops.end(), [](const Op* op) {

@@ -676,6 +676,12 @@ Status ChunkStateManager::settle_doubt(ModelId model, ModelRecord& record) {
   return {};
 }
 
+void ChunkStateManager::settle_manifest(ModelId model, store::Batch& later) {
+  ModelRecord& record = at(model);
+  if (settle_doubt(model, record).ok() || record.manifest.epoch > 0) return;
+  later.erase(kManifestTable, model.value, kManifestSubkey, kManifestSubkey);
+}
+
 void ChunkStateManager::drop_copy(ModelRecord& record, bool dirty_again) {
   if (!record.copy) return;
   for (const auto& entry : record.copy->entries) {

@@ -53,6 +53,7 @@ class ChunkStateManager final : public StateManager {
   void commit_done(ModelId model, std::uint64_t epoch, const Position& position,
                    Flipped flipped) override;
   void commit_failed(ModelId model) override;
+  void settle_manifest(ModelId model, store::Batch& later) override;
   Position engine_lost(ModelId model) override;
   Status adopt(ModelId model, const std::vector<SegmentMove>& held,
                const Position& position) override;

@@ -22,7 +22,8 @@
 
 namespace plexrl::store {
 class AsyncStore;
-}
+class Batch;
+}  // namespace plexrl::store
 
 namespace plexrl::state {
 
@@ -149,6 +150,11 @@ class StateManager {
   virtual void commit_done(ModelId model, std::uint64_t epoch, const Position& position,
                            Flipped flipped) = 0;
   virtual void commit_failed(ModelId model) = 0;
+  // A manifest whose write failed may be on disk all the same. Before anybody is told what the
+  // state is now, the old one is written again. When the store does not take that either and
+  // nothing is committed, its erasure is put in `later`, for a batch that is written before the
+  // next manifest.
+  virtual void settle_manifest(ModelId model, store::Batch& later) = 0;
 
   // The engine died: device chunks are free, uncommitted changes are gone, parked gradients and KV
   // too, a move under way failed. Returns the position of the manifest, from which ops must be

@@ -7,6 +7,7 @@
 
 #include "fakes/faulty_store.h"
 #include "fakes/queued_store.h"
+#include "state/manifest_codec.h"
 
 namespace plexrl::state {
 namespace {
@@ -415,6 +416,26 @@ TEST_F(StateManagerTest, AStoreThatFailsKeepsTheOldStateAndTheNewChunksAside) {
     store_.fault = [] { return Fault::kNone; };
     EXPECT_TRUE(commit(2, 2).ok());
     EXPECT_EQ(free_chunks("host"), 50u);
+  }
+}
+
+// The store took the manifest and could not say so; then somebody is told that the state is gone.
+TEST_F(StateManagerTest, AManifestInDoubtIsSettledBeforeALossIsTold) {
+  using Fault = store::FaultyStore::Fault;
+  add();
+  for (const bool mute : {false, true}) {
+    resume();
+    step(1, 1);
+    store_.fault = [] { return Fault::kAfter; };
+    EXPECT_EQ(commit(1, 1).code(), Code::IO);
+    ASSERT_TRUE(memory_->get(kManifestTable, kModel.value, kManifestSubkey).has_value());
+    store_.fault = [&] { return mute ? Fault::kBefore : Fault::kNone; };
+    store::Batch later;
+    manager_->settle_manifest(kModel, later);
+    EXPECT_EQ(later.changes().size(), mute ? 1u : 0u) << "erased with what is written next";
+    EXPECT_EQ(memory_->get(kManifestTable, kModel.value, kManifestSubkey).has_value(), mute);
+    store_.fault = [] { return Fault::kNone; };
+    (void)manager_->engine_lost(kModel);
   }
 }
 
