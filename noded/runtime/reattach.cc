@@ -185,6 +185,11 @@ bool Reattach::take_finished(const wire::EngineHelloT& hello) {
 
 void Reattach::take_running(EngineId engine, OpId id) {
   Op* const op = parts_.ops.find(id);
+  // It may have changed the state already, so a cancel comes too late.
+  if (op->training() && resident(*op)) {
+    parts_.service.op_started(*op);
+    op->started = true;
+  }
   wire::EngineRunOpT run;
   run.op = id.value;
   run.model = op->model.value;

@@ -234,6 +234,25 @@ TEST_F(NodeFaults, AnOpThatRunsOverARestartIsTakenOver) {
   EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
 }
 
+TEST_F(NodeFaults, ATrainingOpThatRunsOverARestartCannotBeCancelled) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 2);
+  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
+  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
+  fake().options().op_time = Duration{300 * kMillisecond.ns};
+  const auto started = fake().ops_started();
+  (void)submit(job, id, 9, optim());
+  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started && writes_->idle(); }));
+  restart();
+  fake().options().op_time = {};
+  const auto again = submit(job, id, 9, optim(), 77);
+  node_->op_service().cancel(session_, 77);
+  EXPECT_TRUE(wait(again).status.ok()) << "its effect is in the state";
+  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
+}
+
 TEST_F(NodeFaults, AnOpThatEndedWhilePlexrldWasAwayIsNotRunAgain) {
   start();
   const TenantId job = open_job(1);
