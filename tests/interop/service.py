@@ -34,11 +34,12 @@ pools:
     nodes: interop1
     models: [tiny]
     train_modes: [lora, full, none]
-    host_memory_mib: 512
-    device_memory_mib: 512
-    activation_memory_mib: 128
+    host_memory_mib: {memory}
+    device_memory_mib: {memory}
+    activation_memory_mib: {activations}
 models:
-  - {{name: tiny, path: {model}, parameters: {parameters}, hidden_size: 32, layers: 2, intermediate_size: 80, kv_size: {kv_size}}}
+  - {{name: tiny, path: {model}, parameters: {parameters}, hidden_size: {hidden_size}, layers: {layers}, intermediate_size: {inner},
+     kv_size: {kv_size}}}
 daemon:
   user: root
   run_dir: {directory}/run
@@ -48,8 +49,9 @@ daemon:
 
 
 class Service:
-    def __init__(self, build, config):
-        self.config = config
+    def __init__(self, build, config, model=None):
+        """`model`: a directory that is there; without one it is made by the configuration."""
+        self.config, self.model = config, model
         self.build = pathlib.Path(build).resolve()
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="plexrl-interop-"))
         self.daemon = None
@@ -60,17 +62,18 @@ class Service:
             raise
 
     def _start(self):
-        self.model = self.directory / "model"
-        shape = self.directory / "shape.json"
-        shape.write_text(json.dumps(self.config))
-        subprocess.run([self.build / "plexrl-engine", "--init-model", self.model, "--config", shape, "--seed", "7"],
-                       check=True)
-        self._shake_vectors()
+        large = self.model is not None
+        if not large:
+            self._make_model()
         for name in ("run", "state"):
             (self.directory / name).mkdir(mode=0o755)
         site = self.directory / "plexrl.yaml"
-        site.write_text(SITE.format(model=self.model, parameters=40000, kv_size=2 * self.config["head_dim"], directory=self.directory,
-                                    engine=self.build / "plexrl-engine"))
+        c = self.config
+        site.write_text(SITE.format(
+            model=self.model, parameters=140_000_000 if large else 40_000, hidden_size=c["hidden_size"],
+            layers=c["num_hidden_layers"], inner=c["intermediate_size"], kv_size=c["num_key_value_heads"] * c["head_dim"],
+            memory=3072 if large else 512, activations=512 if large else 128, directory=self.directory,
+            engine=self.build / "plexrl-engine"))
         self.log = open(self.directory / "log", "wb")
         self.daemon = subprocess.Popen([self.build / "plexrld", "--config", site, "--node", "interop1"],
                                        stdout=self.log, stderr=self.log)
@@ -80,6 +83,14 @@ class Service:
             if self.daemon.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("plexrld did not start: " + (self.directory / "log").read_text())
             time.sleep(0.02)
+
+    def _make_model(self):
+        self.model = self.directory / "model"
+        shape = self.directory / "shape.json"
+        shape.write_text(json.dumps(self.config))
+        subprocess.run([self.build / "plexrl-engine", "--init-model", self.model, "--config", shape, "--seed", "7"],
+                       check=True)
+        self._shake_vectors()
 
     def _shake_vectors(self):
         """Biases other than zero and norms other than one, as trained models have them."""
