@@ -51,10 +51,11 @@ Status check(const TrainOptions& options) {
     return error(Code::INVALID_ARGUMENT,
                  "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
                  options.prompts, options.samples);
-  if (options.samples == 1 && options.steps > 0)
+  if (options.samples == 1 && options.steps > 0 &&
+      algorithm_of(options.algorithm) != Algorithm::kReinforcePlusPlus)
     print_progress(
-        "warning: with --samples 1 each group is one answer, whose advantage is 0: GRPO learns "
-        "nothing");
+        "warning: with --samples 1 each group is one answer, whose advantage is 0: nothing is "
+        "learnt");
   for (const std::string* path : {&options.summary, &options.checkpoint, &options.save})
     if (!path->empty()) PLEXRL_TRY(can_create(*path));
   return {};
@@ -65,12 +66,12 @@ Status run_train(const TrainCommandOptions& command) {
   PLEXRL_TRY(check(options));
   PLEXRL_ASSIGN(const auto environment, make_environment(options));
   PLEXRL_ASSIGN(TrainLog log, TrainLog::open(options.log, options.resume));
+  install_signal_handlers();
+  PLEXRL_ASSIGN(const auto service, connect_service(options));
   if (!options.tensorboard.empty()) {
     PLEXRL_ASSIGN(EventFile events, EventFile::create(options.tensorboard, options.resume));
     log.also_to(std::move(events));
   }
-  install_signal_handlers();
-  PLEXRL_ASSIGN(const auto service, connect_service(options));
   Controller controller(options, *service, *environment, log, system_clock(), stop_requested);
   PLEXRL_ASSIGN(const nlohmann::json summary, controller.run());
   if (!options.summary.empty())

@@ -11,6 +11,19 @@ std::uint64_t bytes_of(double billions, double bytes_per_parameter) {
   return static_cast<std::uint64_t>(billions * 1e9 * bytes_per_parameter);
 }
 
+// Some minutes of one run, and the memory of what is drawn ahead.
+constexpr double kMostSteps = 2e7;
+
+double steps_of_all_jobs(const Workload& workload) {
+  double weight = 0;
+  double steps = 0;
+  for (const JobSpec& job : workload.jobs) {
+    weight += job.weight;
+    steps += job.weight * job.steps.mean();
+  }
+  return weight > 0 ? workload.jobs_total * steps / weight : 0;
+}
+
 void check_role(const Workload& workload, const JobSpec& job, const RoleSpec& role,
                 std::string* errors) {
   const auto complain = [&](const std::string& text) {
@@ -63,6 +76,10 @@ std::uint64_t device_capacity(const PoolSpec& pool, std::uint32_t gpus) {
 
 Status check_workload(const Workload& workload) {
   std::string errors;
+  if (const double steps = steps_of_all_jobs(workload); !(steps <= kMostSteps))
+    errors = "jobs_total and steps: about " + std::to_string(std::llround(std::min(steps, 1e15))) +
+             " steps of all jobs, at most " + std::to_string(std::llround(kMostSteps)) +
+             " are simulated";
   for (const JobSpec& job : workload.jobs) {
     for (const RoleSpec& role : roles_of(workload, job)) check_role(workload, job, role, &errors);
     if (job.rollout_gpus == 0 && job.lag > 0)

@@ -88,6 +88,15 @@ TEST(WorkloadFile, RefusesWhatCannotBe) {
       << "one group and a lag of 1";
 }
 
+TEST(WorkloadFile, RefusesWhatWouldTakeHours) {
+  std::string text = replaced(kGood, "jobs_total: 3", "jobs_total: 1000000");
+  EXPECT_NE(errors_of(text).find("about 100000000 steps of all jobs"), std::string::npos)
+      << errors_of(text);
+  text = replaced(text, "train_s: 40", "train_s: 40\n    steps: 10");
+  EXPECT_EQ(errors_of(text), "");
+  EXPECT_NE(errors_of(replaced(text, "steps: 10", "steps: 1000000000")), "");
+}
+
 TEST(WorkloadKeys, OverrideByPath) {
   auto workload = parse_workload(kGood, "w.yaml").value();
   EXPECT_TRUE(override_key(workload, "jobs.rl.rollout_gpus", 6, false).ok());
