@@ -31,11 +31,11 @@ const Key<PoolEntry> kPool[] = {
     {"max_share", &PoolEntry::max_share, Form::kNumber, false, 1, 100, nullptr,
      "Largest share of one job, in percent."},
     {"node_cpus", &PoolEntry::node_cpus, Form::kNumber, false, 0, 65535, nullptr,
-     "CPUs of each node that jobs may use, as Slurm counts them (CPUEfctv of scontrol show node). "
-     "A "
-     "job that asks for more is refused, and 'plexrl config slurm' leaves the rest of a node to "
-     "the "
-     "service. 0: not known; such a job waits for ever."},
+     "CPUs of each node that jobs may use: all of it less those of engine_threads + 1 cores, as "
+     "Slurm counts CPUs (CPUEfctv of scontrol show node, once the lines of 'plexrl config slurm' "
+     "are in force). A job that asks for more is refused, and 'plexrl config slurm' leaves the "
+     "rest "
+     "of a node to the service. 0: not known; such a job waits for ever."},
     {"host_memory_mib", &PoolEntry::host_memory_mib, Form::kNumber, true, 1, kMaxMib, nullptr,
      "Host memory of each node that holds jobs' state, in MiB. With the disk tier it makes the "
      "count "
