@@ -32,9 +32,10 @@ const Key<PoolEntry> kPool[] = {
      "Largest share of one job, in percent."},
     {"node_cpus", &PoolEntry::node_cpus, Form::kNumber, false, 0, 65535, nullptr,
      "CPUs of each node that jobs may use: all of it less those of engine_threads + 1 cores, as "
-     "Slurm counts CPUs (CPUEfctv of scontrol show node, once it has what 'plexrl config slurm' "
-     "prints). A job that asks for more is refused, and 'plexrl config slurm' leaves the rest of a "
-     "node to the service. 0: not known; such a job waits for ever."},
+     "Slurm counts CPUs (CPUEfctv of scontrol show node, once the lines of 'plexrl config slurm' "
+     "are in force). A job that asks for more is refused, and 'plexrl config slurm' leaves the "
+     "rest "
+     "of a node to the service. 0: not known; such a job waits for ever."},
     {"host_memory_mib", &PoolEntry::host_memory_mib, Form::kNumber, true, 1, kMaxMib, nullptr,
      "Host memory of each node that holds jobs' state, in MiB. With the disk tier it makes the "
      "count "
