@@ -18,7 +18,8 @@ std::string printable(std::string_view cell) {
 }
 
 bool numeric(const std::string& cell) {
-  return !cell.empty() && std::isdigit(static_cast<unsigned char>(cell.front())) != 0;
+  const std::size_t first = cell.starts_with('-') ? 1 : 0;
+  return cell.size() > first && std::isdigit(static_cast<unsigned char>(cell[first])) != 0;
 }
 
 std::string padded(const std::string& cell, std::size_t width, bool right) {

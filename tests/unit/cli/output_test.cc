@@ -13,6 +13,14 @@ TEST(Table, AlignsTextLeftAndNumbersRight) {
   EXPECT_EQ(table.to_text(), " JOB  USER   OPS\n   7  alice   12\n1200  bo       5\n");
 }
 
+TEST(Table, NegativeNumbersAreNumbers) {
+  Table table({"SAVED"});
+  table.add({"32.9 %"});
+  table.add({"-6.0 %"});
+  table.add({"4.0 %"});
+  EXPECT_EQ(table.to_text(), " SAVED\n32.9 %\n-6.0 %\n 4.0 %\n");
+}
+
 TEST(Table, EmptyCellsAreADash) {
   Table table({"A", "B"});
   table.add({"x", ""});
