@@ -36,13 +36,8 @@ std::string joined(const nlohmann::json& words) {
   return text;
 }
 
-// The report of no job in particular.
-Result<nlohmann::json> ask_profiles(const ServiceTarget& target) {
-  return ask(target, wire::QueryKind::Report, 0);
-}
-
 Status run_list(const ListOptions& options) {
-  PLEXRL_ASSIGN(const auto document, ask_profiles(options.target));
+  PLEXRL_ASSIGN(const auto document, ask(options.target, wire::QueryKind::Profiles));
   if (options.json)
     print_json(document);
   else
@@ -88,7 +83,7 @@ Result<slurm::Profiles> collect(const ExportOptions& options) {
     PLEXRL_TRY(merge_profiles(document, &profiles).within("'" + path + "'"));
   }
   if (!options.from.empty()) return profiles;
-  PLEXRL_ASSIGN(const auto document, ask_profiles(options.target));
+  PLEXRL_ASSIGN(const auto document, ask(options.target, wire::QueryKind::Profiles));
   PLEXRL_TRY(merge_profiles(document, &profiles));
   return profiles;
 }

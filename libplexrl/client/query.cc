@@ -8,11 +8,12 @@ namespace plexrl::client {
 
 std::optional<wire::QueryKind> parse_query_kind(std::string_view name) noexcept {
   using Row = std::pair<std::string_view, wire::QueryKind>;
-  static constexpr std::array<Row, 5> kKinds = {{{"status", wire::QueryKind::Status},
+  static constexpr std::array<Row, 6> kKinds = {{{"status", wire::QueryKind::Status},
                                                  {"jobs", wire::QueryKind::Jobs},
                                                  {"ops", wire::QueryKind::Ops},
                                                  {"report", wire::QueryKind::Report},
-                                                 {"metrics", wire::QueryKind::Metrics}}};
+                                                 {"metrics", wire::QueryKind::Metrics},
+                                                 {"profiles", wire::QueryKind::Profiles}}};
   for (const Row& row : kKinds)
     if (row.first == name) return row.second;
   return std::nullopt;

@@ -10,7 +10,7 @@
 
 namespace plexrl::client {
 
-// "status", "jobs", "ops", "report", "metrics".
+// "status", "jobs", "ops", "report", "metrics", "profiles".
 [[nodiscard]] std::optional<wire::QueryKind> parse_query_kind(std::string_view name) noexcept;
 
 // One JSON document; what is shown depends on the caller's uid. job_id: 0 = all.

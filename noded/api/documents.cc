@@ -328,9 +328,11 @@ Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& v
     case wire::QueryKind::Ops:
       return ops(viewer);
     case wire::QueryKind::Report:
-      return query.job_id == 0 ? profiles(viewer) : report(query.job_id, viewer);
+      return report(query.job_id, viewer);
     case wire::QueryKind::Metrics:
       return metrics(viewer);
+    case wire::QueryKind::Profiles:
+      return profiles(viewer);
   }
   return error(Code::UNSUPPORTED, "query %d is not known here", static_cast<int>(query.kind));
 }

@@ -321,7 +321,7 @@ Result<Datum> check_datum(const std::string& what, const ModelConfig& config, Lo
 }
 
 Status check_loss(const wire::ForwardBackwardArgsT& args) {
-  if (args.loss > LossKind::MAX)
+  if (args.loss > LossKind::Ppo)
     return error(Code::UNSUPPORTED, "forward_backward: loss %d is not known to this version",
                  static_cast<int>(args.loss));
   const bool sound =

@@ -399,8 +399,8 @@ PLEXRL_API plexrl_status plexrl_region_destroy(plexrl_region* region,
 /* ---- service -----------------------------------------------------------------------------------
  */
 
-/* "status", "jobs", "ops", "report" (with job_id), "metrics": one JSON document. What is shown
- * depends on the caller's uid. Free *json with plexrl_string_free. */
+/* "status", "jobs", "ops", "report" (with job_id), "metrics", "profiles": one JSON document. What
+ * is shown depends on the caller's uid. Free *json with plexrl_string_free. */
 PLEXRL_API plexrl_status plexrl_query(plexrl_session* session, const char* kind, uint32_t job_id,
                                       char** json, plexrl_error* err) PLEXRL_NOEXCEPT;
 PLEXRL_API void plexrl_string_free(char* string) PLEXRL_NOEXCEPT;

@@ -538,7 +538,7 @@ class Session {
         [&](plexrl_error* e) { return plexrl_lease_acquire(session_.get(), &o, &lease, e); });
     return Lease(lease);
   }
-  // "status", "jobs", "ops", "report", "metrics": one JSON document.
+  // "status", "jobs", "ops", "report", "metrics", "profiles": one JSON document.
   [[nodiscard]] std::string query(const std::string& kind, std::uint32_t job_id = 0) const {
     char* json = nullptr;
     detail::check([&](plexrl_error* e) {

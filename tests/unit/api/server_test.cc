@@ -213,6 +213,7 @@ TEST_F(ServerTest, StatusHasItsFields) {
     EXPECT_TRUE(status.contains(key)) << key;
   EXPECT_EQ(status["jobs_open"], 1);
   EXPECT_EQ(status["host"]["reserved_bytes"], 2 << 20);
+  EXPECT_TRUE(query(wire::QueryKind::Profiles)["profiles"].is_array());
   const std::string text = query(wire::QueryKind::Metrics)["text"];
   EXPECT_NE(text.find("plexrl_connections "), std::string::npos);
 }
