@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifier: runs the user's command once per answer. Contract (plexrl(1)):
+// Verifier: runs the user's command once per answer. Contract (plexrl-train(1)):
 //   stdin   one line {"prompt","answer","completion","stopped"}
 //   stdout  nothing, or a number: the reward; at most 64 KiB
 //   exit 0  verified: the number, 1 without one.   exit 1  wrong: reward 0.

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// plexrl(1) against the real options, both ways. In the manual each command that can be run has a
-// subsection of its name, and an option is an item `.It Fl -NAME`; those of "Common options" may be
-// left out of the commands' own lists.
+// plexrl(1) and the pages of single commands against the real options, both ways. In plexrl(1) each
+// command that can be run has a subsection of its name, and an option is an item `.It Fl -NAME`;
+// those of "Common options" may be left out of the commands' own lists. In plexrl-NAME(1), which
+// takes the options of NAME out of plexrl(1), all subsections are about NAME, but for those called
+// "NAME PART".
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -37,20 +40,31 @@ OptionTable real_options() {
   return table;
 }
 
-OptionTable documented_options() {
-  std::ifstream file(PLEXRL_SOURCE_DIR "/man/plexrl.1");
-  EXPECT_TRUE(file.good());
-  OptionTable table;
-  std::string line, section;
+// `command`: that the page is about; "" for all of them.
+void read_page(const std::filesystem::path& path, const std::string& command, OptionTable& table) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file.good()) << path;
+  std::string line, section = command;
   while (std::getline(file, line)) {
     const std::string subsection = ".Ss ", item = ".It Fl -";
-    if (line.starts_with(".Sh ")) section.clear();
+    if (line.starts_with(".Sh ")) section = command;
     if (line.starts_with(subsection)) {
-      section = line.substr(subsection.size());
-      table[section];
+      const std::string title = line.substr(subsection.size());
+      section = command.empty() || title.starts_with(command + " ") ? title : command;
+      if (section != command) table[section];
     }
     if (line.starts_with(item))
       table[section].insert(line.substr(item.size(), line.find(' ', item.size()) - item.size()));
+  }
+}
+
+OptionTable documented_options() {
+  const std::filesystem::path directory = PLEXRL_SOURCE_DIR "/man";
+  OptionTable table;
+  read_page(directory / "plexrl.1", "", table);
+  for (const auto& [command, names] : real_options()) {
+    const auto page = directory / ("plexrl-" + command.substr(0, command.find(' ')) + ".1");
+    if (std::filesystem::exists(page)) read_page(page, command.substr(0, command.find(' ')), table);
   }
   return table;
 }
