@@ -12,6 +12,7 @@
 #include "cli/train/controller.h"
 #include "cli/train/file_io.h"
 #include "cli/train/grpo.h"
+#include "cli/train/objective.h"
 #include "cli/train/plexrl_service.h"
 
 namespace plexrl::cli {
@@ -47,6 +48,8 @@ void install_signal_handlers() {
 }
 
 Status check(const TrainOptions& options) {
+  TrainOptions chosen = options;
+  PLEXRL_TRY(choose_objective(chosen));
   if (options.minibatches > options.prompts * options.samples)
     return error(Code::INVALID_ARGUMENT,
                  "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
@@ -118,15 +121,9 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
   command.add_option("--minibatches", options.minibatches, "optimizer steps per step")
       ->check(CLI::Range(1U, 1024U))
       ->capture_default_str();
-  command.add_option("--algo", options.algorithm, "grpo, rloo or reinforce++")
+  command.add_option("--algo", options.algorithm, "grpo, dapo, rloo or reinforce++")
       ->check(CLI::IsMember(
           std::vector<std::string>(std::begin(kAlgorithmNames), std::end(kAlgorithmNames))))
-      ->capture_default_str();
-  command.add_option("--clip-low", options.clip_low, "least ratio that has a gradient")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  command.add_option("--clip-high", options.clip_high, "largest ratio that has a gradient")
-      ->check(CLI::Range(1.0, 1000.0))
       ->capture_default_str();
   command.add_option("--lr", options.learning_rate, "learning rate; default: 2e-4 full, 5e-4 lora")
       ->check(number_above_zero(false));
@@ -144,6 +141,33 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
       .add_option("--tool-latency", options.tool_latency_s,
                   "seconds of simulated waiting for tools in each step")
       ->check(CLI::Range(0.0, 86'400.0));
+}
+
+void add_objective_options(CLI::App& command, TrainOptions& options) {
+  command
+      .add_option("--loss", options.loss, "ppo or importance_sampling; default: the algorithm's")
+      ->check(
+          CLI::IsMember(std::vector<std::string>(std::begin(kLossNames), std::end(kLossNames))));
+  command
+      .add_option("--clip-low", options.clip_low,
+                  "least ratio that has a gradient; default: the algorithm's")
+      ->check(CLI::Range(0.0, 1.0));
+  command
+      .add_option("--clip-high", options.clip_high,
+                  "largest ratio that has a gradient; default: the algorithm's")
+      ->check(CLI::Range(1.0, 1000.0));
+  command
+      .add_option("--dynamic-sampling", options.resample_rounds,
+                  "draw groups without a signal again, so often; default: the algorithm's")
+      ->check(CLI::Range(0U, kMaxResampleRounds));
+  command
+      .add_option("--length-penalty", options.length_penalty,
+                  "taken off the reward of the longest answer")
+      ->check(CLI::Range(0.0, 1000.0));
+  command
+      .add_option("--overlong-buffer", options.overlong_buffer,
+                  "last tokens over which the length penalty grows; 0: all")
+      ->capture_default_str();
 }
 
 void add_sft_options(CLI::App& command, TrainOptions& options) {
@@ -216,6 +240,7 @@ void add_train(CLI::App& app, Run& chosen) {
   auto options = std::make_shared<TrainCommandOptions>();
   add_model_options(*command, options->train);
   add_grpo_options(*command, options->train);
+  add_objective_options(*command, options->train);
   add_sft_options(*command, options->train);
   add_check_options(*command, options->train);
   add_file_options(*command, options->train);

@@ -10,7 +10,9 @@
 #include <filesystem>
 
 #include "cli/output.h"
+#include "cli/train/dynamic_sampling.h"
 #include "cli/train/grpo.h"
+#include "cli/train/objective.h"
 #include "cli/train/sft.h"
 
 namespace plexrl::cli {
@@ -84,11 +86,7 @@ Status Controller::attach() {
 }
 
 Status Controller::choose_defaults(const ModelFacts& facts) {
-  if (!algorithm_of(options_.algorithm))
-    return error(Code::INVALID_ARGUMENT, "--algo '%s': not known", options_.algorithm.c_str());
-  if (options_.clip_low > 1.0 || options_.clip_high < 1.0)
-    return error(Code::INVALID_ARGUMENT,
-                 "--clip-low and --clip-high: the ratio 1 must lie between them");
+  PLEXRL_TRY(choose_objective(options_));
   if (facts.train_mode == "none")
     return error(Code::PERMISSION,
                  "this job may not train: submit with --plexrl-train=lora or --plexrl-train=full");
@@ -123,6 +121,10 @@ Status Controller::read_problems(const ModelFacts& facts) {
   limits_.max_positions = facts.max_positions;
   limits_.max_new_tokens =
       options_.max_new_tokens > 0 ? options_.max_new_tokens : static_cast<std::uint32_t>(longest);
+  if (options_.overlong_buffer > limits_.max_new_tokens)
+    return error(Code::INVALID_ARGUMENT,
+                 "--overlong-buffer %u: an answer has at most %u tokens; see --max-new-tokens",
+                 options_.overlong_buffer, limits_.max_new_tokens);
   return {};
 }
 
@@ -237,11 +239,8 @@ Status Controller::grpo_step() {
     (void)meter_.take();  // an evaluation is not part of the step
     start = start + (clock_.now() - evaluation);
   }
-  PLEXRL_ASSIGN(const RolloutBatch batch, rollout_->train(state_.grpo_done, record.version));
-  record.reward = batch.mean_reward();
-  record.new_tokens = batch.new_tokens;
-  record.stopped_fraction =
-      static_cast<double>(batch.stopped) / static_cast<double>(batch.sequences.size());
+  RolloutBatch batch;
+  PLEXRL_TRY(roll_out(record, batch));
   wait_for_tools(record);
   PLEXRL_TRY(train_on(batch, record));
   record.wall_s = seconds(clock_.now() - start);
@@ -250,14 +249,33 @@ Status Controller::grpo_step() {
   return log_.step(record);
 }
 
+Status Controller::roll_out(StepRecord& record, RolloutBatch& batch) {
+  PLEXRL_ASSIGN(StepSamples drawn,
+                sample_step(*rollout_, options_, state_.grpo_done, record.version));
+  const auto answers = static_cast<double>(drawn.answers);
+  record.reward = drawn.reward_sum / answers;
+  record.new_tokens = drawn.new_tokens;
+  record.stopped_fraction = static_cast<double>(drawn.stopped) / answers;
+  record.answer_tokens = static_cast<double>(drawn.new_tokens) / answers;
+  record.groups = drawn.groups;
+  record.groups_without_signal = drawn.groups_without_signal;
+  record.resample_rounds = drawn.rounds;
+  batch = std::move(drawn.batch);
+  for (std::size_t row = 0; row < batch.sequences.size(); ++row) {
+    const double penalty =
+        length_penalty(options_, limits_.max_new_tokens, batch.sequences[row].tokens.size());
+    batch.rewards[row] -= penalty;
+    record.length_penalty += penalty / static_cast<double>(batch.sequences.size());
+  }
+  return {};
+}
+
 // One optimizer step per minibatch; every sample is used once. The loss is a sum over tokens, so
 // the mean over the minibatch's answer tokens is in the advantages.
 Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
   const Algorithm algorithm = *algorithm_of(options_.algorithm);
   const auto advantages = advantages_of(algorithm, batch.rewards, options_.samples);
-  LossRequest loss(loss_of(algorithm));
-  loss.clip_low = options_.clip_low;
-  loss.clip_high = options_.clip_high;
+  const LossRequest loss = loss_request(options_);
   const auto rows = static_cast<std::uint32_t>(batch.sequences.size());
   std::uint64_t update = state_.grpo_done * options_.minibatches;
   for (const auto& part :
@@ -374,6 +392,7 @@ nlohmann::json Controller::summary(const nlohmann::json& held_out, const SaveRes
       {"lora_rank", options_.lora_rank},
       {"seed", options_.seed},
       {"algo", options_.algorithm},
+      {"loss", options_.loss},
       {"learning_rate", options_.learning_rate},
       {"sft_steps", state_.sft_done},
       {"steps", state_.grpo_done},

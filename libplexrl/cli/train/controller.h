@@ -25,7 +25,7 @@ class Controller {
   Controller(TrainOptions options, Service& service, Environment& environment, TrainLog& log,
              const Clock& clock, const std::atomic<bool>& stop);
 
-  // Runs to the end and returns the summary (plexrl(1), FILES). CANCELLED when stopped; a
+  // Runs to the end and returns the summary (plexrl-train(1), FILES). CANCELLED when stopped; a
   // checkpoint, when wanted, is written before.
   [[nodiscard]] Result<nlohmann::json> run();
 
@@ -42,6 +42,7 @@ class Controller {
   [[nodiscard]] Status sft_step();
   [[nodiscard]] Status judge_warm_start();
   [[nodiscard]] Status grpo_step();
+  [[nodiscard]] Status roll_out(StepRecord& record, RolloutBatch& batch);
   [[nodiscard]] Status train_on(const RolloutBatch& batch, StepRecord& record);
   void account(const StepRecord& record);
   void wait_for_tools(StepRecord& record);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the policy gradient algorithms of --algo differ in: advantages and loss. None has a KL term.
+// What the policy gradient algorithms of --algo differ in: advantages and loss. None has a
+// KL term.
 //
 //   grpo         Shao et al., DeepSeekMath, arXiv 2402.03300, section 4.1: normalised within the
 //                samples of one prompt; clipped ratio
 //   rloo         Ahmadian et al., arXiv 2402.14740: less the mean of the prompt's other samples;
 //                ratio without a clip
+//   dapo         Yu et al., arXiv 2503.14476: grpo's advantages, clipped wider above; the options
+//                of objective.h make the rest of it
 //   reinforce++  Hu, arXiv 2501.03262: normalised over all samples of the step; clipped ratio
 //
 // Pure functions.
@@ -20,11 +23,15 @@
 
 namespace plexrl::cli {
 
-enum class Algorithm : std::uint8_t { kGrpo, kRloo, kReinforcePlusPlus };
+enum class Algorithm : std::uint8_t { kGrpo, kDapo, kRloo, kReinforcePlusPlus };
 // The names of --algo, in the order of the enum.
-inline constexpr const char* kAlgorithmNames[] = {"grpo", "rloo", "reinforce++"};
+inline constexpr const char* kAlgorithmNames[] = {"grpo", "dapo", "rloo", "reinforce++"};
 [[nodiscard]] std::optional<Algorithm> algorithm_of(std::string_view name);
 [[nodiscard]] Loss loss_of(Algorithm algorithm);
+
+// Of the ratio, when neither --algo nor an option says otherwise.
+inline constexpr double kClipLow = 0.8;
+inline constexpr double kClipHigh = 1.2;
 
 // One for each reward; the samples of one prompt are `group` consecutive ones. "Normalised" is
 // (r - mean) / (std + 1e-4) with the population's std. With one sample rloo has no others: 0.

@@ -16,7 +16,9 @@ enum class Stream : std::uint64_t {
   kPermutation,
   kEvaluation,
   kRolloutSeed,
-  kEvaluationSeed
+  kEvaluationSeed,
+  kResampledProblems,
+  kResampleSeed
 };
 
 class Random {

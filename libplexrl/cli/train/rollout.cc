@@ -10,6 +10,14 @@ double RolloutBatch::mean_reward() const {
   return std::accumulate(rewards.begin(), rewards.end(), 0.0) / static_cast<double>(rewards.size());
 }
 
+void move_group(RolloutBatch& from, std::uint32_t samples, std::size_t group, RolloutBatch& to) {
+  to.prompts.push_back(std::move(from.prompts[group]));
+  for (std::size_t row = group * samples; row < (group + 1) * samples; ++row) {
+    to.sequences.push_back(std::move(from.sequences[row]));
+    to.rewards.push_back(from.rewards[row]);
+  }
+}
+
 Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
                  const TextTokenizer& tokenizer, const TrainOptions& options, AnswerLimits limits)
     : service_(service),
@@ -20,16 +28,28 @@ Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
       limits_(std::move(limits)) {}
 
 Result<RolloutBatch> Rollout::train(std::uint64_t step, std::uint64_t version) {
-  Random random(options_.seed, Stream::kProblems, step);
+  return draw(Random(options_.seed, Stream::kProblems, step),
+              Random(options_.seed, Stream::kRolloutSeed, step), options_.prompts, version);
+}
+
+Result<RolloutBatch> Rollout::resample(std::uint64_t step, std::uint64_t round,
+                                       std::uint32_t prompts, std::uint64_t version) {
+  const std::uint64_t index = step * (kMaxResampleRounds + 1) + round;
+  return draw(Random(options_.seed, Stream::kResampledProblems, index),
+              Random(options_.seed, Stream::kResampleSeed, index), prompts, version);
+}
+
+Result<RolloutBatch> Rollout::draw(Random problem, Random seed, std::uint32_t prompts,
+                                   std::uint64_t version) {
   std::vector<Problem> problems;
-  problems.reserve(options_.prompts);
-  for (std::uint32_t i = 0; i < options_.prompts; ++i)
-    problems.push_back(environment_.training_problem(random));
+  problems.reserve(prompts);
+  for (std::uint32_t i = 0; i < prompts; ++i)
+    problems.push_back(environment_.training_problem(problem));
   GenerateRequest request;
   request.version = version;
   request.samples_per_prompt = options_.samples;
   request.temperature = options_.temperature;
-  request.seed = Random(options_.seed, Stream::kRolloutSeed, step).next();
+  request.seed = seed.next();
   return run(problems, std::move(request));
 }
 

@@ -20,6 +20,9 @@ struct RolloutBatch {
   [[nodiscard]] double mean_reward() const;
 };
 
+// Moves the prompt and the answers of a group to the end of `to`; its counts stay where they are.
+void move_group(RolloutBatch& from, std::uint32_t samples, std::size_t group, RolloutBatch& to);
+
 // What bounds an answer.
 struct AnswerLimits {
   Tokens stops;  // TextTokenizer::stop_tokens
@@ -35,11 +38,17 @@ class Rollout {
   // Prompts and samples of training step `step`, answered by `version`. Depends on (seed, step,
   // version) only.
   [[nodiscard]] Result<RolloutBatch> train(std::uint64_t step, std::uint64_t version);
+  // `prompts` other problems for the same step, of which each round draws its own. 1 <= round <=
+  // kMaxResampleRounds.
+  [[nodiscard]] Result<RolloutBatch> resample(std::uint64_t step, std::uint64_t round,
+                                              std::uint32_t prompts, std::uint64_t version);
   // Held-out problems, always the same ones, one answer each. temperature 0 is greedy.
   [[nodiscard]] Result<RolloutBatch> held_out(std::uint64_t step, std::uint64_t version,
                                               double temperature);
 
  private:
+  [[nodiscard]] Result<RolloutBatch> draw(Random problems, Random seed, std::uint32_t prompts,
+                                          std::uint64_t version);
   [[nodiscard]] Result<RolloutBatch> run(const std::vector<Problem>& problems,
                                          GenerateRequest request);
   [[nodiscard]] Status check_length(const Problem& problem, const Tokens& prompt) const;

@@ -13,6 +13,10 @@ std::string percent(double part, double whole) {
   return format_fixed(whole > 0.0 ? 100.0 * part / whole : 0.0, 0) + " %";
 }
 
+double fraction(std::uint64_t part, std::uint64_t whole) {
+  return whole > 0 ? static_cast<double>(part) / static_cast<double>(whole) : 0.0;
+}
+
 }  // namespace
 
 nlohmann::json to_json(const StepRecord& record) {
@@ -23,6 +27,13 @@ nlohmann::json to_json(const StepRecord& record) {
           {"version", record.version},
           {"reward", record.reward},
           {"stopped_fraction", record.stopped_fraction},
+          {"truncated_fraction", 1.0 - record.stopped_fraction},
+          {"answer_tokens", record.answer_tokens},
+          {"length_penalty", record.length_penalty},
+          {"groups", record.groups},
+          {"groups_without_signal", record.groups_without_signal},
+          {"no_signal_fraction", fraction(record.groups_without_signal, record.groups)},
+          {"resample_rounds", record.resample_rounds},
           {"new_tokens", record.new_tokens},
           {"tokens_per_s", rate},
           {"wall_s", record.wall_s},

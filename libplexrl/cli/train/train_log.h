@@ -23,6 +23,11 @@ struct StepRecord {
   std::uint64_t version = 0;  // that was sampled
   double reward = 0.0;
   double stopped_fraction = 0.0;
+  double answer_tokens = 0.0;   // mean
+  double length_penalty = 0.0;  // mean, of what is trained on; `reward` is without it
+  std::uint64_t groups = 0;     // that were drawn, in all rounds of dynamic sampling
+  std::uint64_t groups_without_signal = 0;
+  std::uint64_t resample_rounds = 0;
   std::uint64_t new_tokens = 0;
   double wall_s = 0.0;
   double tool_s = 0.0;  // simulated

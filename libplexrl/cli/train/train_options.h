@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `plexrl train` was asked for. The defaults are the recipe of plexrl(1), section TRAINING.
+// What `plexrl train` was asked for. The defaults are the recipe of plexrl-train(1), section
+// TRAINING.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace plexrl::cli {
+
+// Of --dynamic-sampling.
+inline constexpr std::uint32_t kMaxResampleRounds = 63;
 
 enum class SaveFormat : std::uint8_t { kCheckpoint, kWeights };
 
@@ -28,10 +33,15 @@ struct TrainOptions {
   std::uint32_t warmup_updates = 0;
   double temperature = 1.0;
   double grad_clip_norm = 1.0;
-  double clip_low = 0.8;  // of the ratio, ppo loss
-  double clip_high = 1.2;
-  std::uint32_t max_new_tokens = 0;  // 0: the environment's longest answer
-  double tool_latency_s = 0.0;       // simulated waiting for tools, once per step
+  // What --algo decides when it is left out; see choose_objective.
+  std::string loss;                // see objective.h
+  std::optional<double> clip_low;  // of the ratio, for losses that clip
+  std::optional<double> clip_high;
+  std::optional<std::uint32_t> resample_rounds;  // for groups without a signal
+  std::optional<double> length_penalty;          // of the longest answer
+  std::uint32_t overlong_buffer = 0;             // tokens; 0: all
+  std::uint32_t max_new_tokens = 0;              // 0: the environment's longest answer
+  double tool_latency_s = 0.0;                   // simulated waiting for tools, once per step
 
   // supervised warm start
   std::uint32_t sft_steps = 0;

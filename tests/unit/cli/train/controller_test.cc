@@ -9,52 +9,11 @@
 #include <set>
 
 #include "cli/train/grpo.h"
-#include "unit/cli/train/fake_service.h"
+#include "unit/cli/train/controller_fixture.h"
 #include "unit/cli/train/small_description.h"
 
 namespace plexrl::cli {
 namespace {
-
-class ControllerTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "plexrl-train-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-    options_.steps = 6;
-    options_.prompts = 8;
-    options_.samples = 4;
-    options_.eval_prompts = 0;
-    options_.summary = "wanted";  // the controller then hashes the final state
-    stop_ = false;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
-  Result<nlohmann::json> run(FakeService& service) { return run(service, options_); }
-  Result<nlohmann::json> run(FakeService& service, const TrainOptions& options) {
-    testing::internal::CaptureStderr();
-    auto environment = make_environment(options);
-    auto log = TrainLog::open(options.log, options.resume);
-    Controller controller(options, service, **environment, *log, system_clock(), stop_);
-    auto result = controller.run();
-    progress_ = testing::internal::GetCapturedStderr();
-    return result;
-  }
-  // "1000=" is answered by "1000", and so on.
-  static std::string problems(int count) {
-    std::string text;
-    for (int i = 1000; i < 1000 + count; ++i)
-      text +=
-          R"({"prompt":")" + std::to_string(i) + R"(=","answer":")" + std::to_string(i) + "\"}\n";
-    return text;
-  }
-  std::string path(const char* name) const { return directory_ + "/" + name; }
-
-  std::string directory_;
-  TrainOptions options_;
-  std::atomic<bool> stop_{false};
-  std::string progress_;
-};
 
 TEST_F(ControllerTest, RunsToTheEndAndSummarises) {
   FakeService service;
@@ -84,14 +43,12 @@ TEST_F(ControllerTest, TheAlgorithmDecidesOverAdvantagesAndLoss) {
   std::set<std::string> states;
   for (const char* name : kAlgorithmNames) {
     options_.algorithm = name;
-    options_.clip_high = 1.28;
     FakeService service;
     const auto summary = run(service);
     ASSERT_TRUE(summary.has_value()) << name << ": " << summary.error().to_string();
     EXPECT_EQ((*summary)["algo"], name);
     ASSERT_FALSE(service.losses.empty());
     EXPECT_EQ(service.losses.back().kind, loss_of(*algorithm_of(name)));
-    EXPECT_EQ(service.losses.back().clip_high, 1.28);
     states.insert(service.sha());
   }
   EXPECT_EQ(states.size(), std::size(kAlgorithmNames)) << "each is another run";

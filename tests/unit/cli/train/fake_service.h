@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/train/random.h"
 #include "cli/train/service.h"
@@ -44,6 +45,7 @@ class FakeService final : public Service {
   double logprob_drop = 0.05;
   std::uint64_t max_next_seq = UINT64_MAX;  // accepts no training op from this number on
   bool lose_next_op = false;
+  std::optional<std::uint64_t> right_percent;  // of the answers; by default more with every step
   std::string tokenizer = R"({"type":"char","alphabet":"0123456789+=>;ab?","vocab_size":32})";
   Weights weights;
   std::map<std::uint64_t, Weights> versions;
@@ -148,8 +150,8 @@ class FakeService final : public Service {
     hash = hash_text(std::to_string(hash) + std::string(bytes));
   }
 
-  static Sequence answer(const GenerateRequest& request, const Weights& sampled, std::size_t prompt,
-                         std::size_t row) {
+  Sequence answer(const GenerateRequest& request, const Weights& sampled, std::size_t prompt,
+                  std::size_t row) const {
     Sequence sequence;
     const Tokens& tokens = request.prompts[prompt];
     sequence.tokens.assign(tokens.begin(), tokens.end() - 1);
@@ -157,7 +159,8 @@ class FakeService final : public Service {
     sequence.tokens.push_back(request.stop_tokens.front());
     sequence.stopped = true;
     Random random(request.seed ^ sampled.hash, Stream::kRolloutSeed, row);
-    const std::uint64_t chance = std::min<std::uint64_t>(40 + 2 * sampled.step, 95);
+    const std::uint64_t chance =
+        right_percent.value_or(std::min<std::uint64_t>(40 + 2 * sampled.step, 95));
     if (random.below(100) >= chance) sequence.tokens.front() = 9;
     for (std::size_t i = 0; i < sequence.tokens.size(); ++i)
       sequence.logprobs.push_back(-static_cast<float>(random.below(100)) / 100.0F);
