@@ -24,6 +24,8 @@ class Text {
   // Some byte was given.
   [[nodiscard]] bool any_given() const { return given_.find('\1') != std::string::npos; }
   [[nodiscard]] bool given_at(std::size_t at) const { return given_[at] != 0; }
+  // One byte for each of bytes(), not 0 where it was given.
+  [[nodiscard]] const std::string& given() const { return given_; }
 
   void append(const Text& other);
   [[nodiscard]] Text part(std::size_t begin, std::size_t end) const;  // bytes

@@ -104,6 +104,9 @@ void add_model_options(CLI::App& command, TrainOptions& options) {
   command.add_option("--train", options.train_mode, "lora or full; default: the grant's")
       ->check(CLI::IsMember({"lora", "full"}));
   command.add_option("--rank", options.lora_rank, "LoRA rank; default: the grant's");
+  auto* chat =
+      command.add_flag("--chat", options.chat, "ask in messages, by the model's chat template");
+  command.add_option("--system", options.system, "the system message of --chat")->needs(chat);
   command.add_option("--seed", options.seed, "seed of everything that is random")
       ->capture_default_str();
 }

@@ -78,11 +78,13 @@ Result<AddedTokens> AddedTokens::build(std::vector<AddedToken> tokens) {
   return built;
 }
 
-const AddedToken* AddedTokens::longest_at(std::string_view text, bool special) const {
+const AddedToken* AddedTokens::longest_at(std::string_view text, bool special,
+                                          std::string_view given) const {
   const AddedToken* longest = nullptr;
   std::uint32_t node = 0;
-  for (const char byte : text) {
-    const auto found = nodes_[node].next.find(byte);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    special = special && (given.empty() || given[i] == 0);
+    const auto found = nodes_[node].next.find(text[i]);
     if (found == nodes_[node].next.end()) break;
     node = found->second;
     if (nodes_[node].token < 0) continue;
@@ -92,12 +94,14 @@ const AddedToken* AddedTokens::longest_at(std::string_view text, bool special) c
   return longest;
 }
 
-void AddedTokens::split(std::string_view text, bool special, std::vector<Piece>* pieces) const {
+void AddedTokens::split(std::string_view text, bool special, std::string_view given,
+                        std::vector<Piece>* pieces) const {
   std::size_t begin = 0;  // of what is not in a piece yet
   for (std::size_t at = 0; at < text.size() && !tokens_.empty();) {
-    const AddedToken* const token = first_.at(static_cast<unsigned char>(text[at]))
-                                        ? longest_at(text.substr(at), special)
-                                        : nullptr;
+    const AddedToken* const token =
+        first_.at(static_cast<unsigned char>(text[at]))
+            ? longest_at(text.substr(at), special, given.substr(given.empty() ? 0 : at))
+            : nullptr;
     if (token == nullptr) {
       ++at;
       continue;

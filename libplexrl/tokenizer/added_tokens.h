@@ -39,8 +39,9 @@ class AddedTokens {
   [[nodiscard]] static Result<AddedTokens> build(std::vector<AddedToken> tokens);
 
   // Appends to `pieces` what `text`, which must be UTF-8, consists of. `special`: also those that
-  // are special.
-  void split(std::string_view text, bool special, std::vector<Piece>* pieces) const;
+  // are special, but for ones with a byte that `given`, as long as `text` or empty, marks by not 0.
+  void split(std::string_view text, bool special, std::string_view given,
+             std::vector<Piece>* pieces) const;
   [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
 
  private:
@@ -49,7 +50,8 @@ class AddedTokens {
     std::int32_t token = -1;  // index
   };
   // The longest token that `text` begins with.
-  [[nodiscard]] const AddedToken* longest_at(std::string_view text, bool special) const;
+  [[nodiscard]] const AddedToken* longest_at(std::string_view text, bool special,
+                                             std::string_view given) const;
 
   std::vector<AddedToken> tokens_;
   std::vector<Node> nodes_;

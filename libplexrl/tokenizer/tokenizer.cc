@@ -5,9 +5,11 @@
 #include <unicode/normalizer2.h>
 #include <unicode/stringpiece.h>
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
+#include "base/check.h"
 #include "tokenizer/utf8.h"
 
 namespace plexrl::tokenizer {
@@ -117,15 +119,24 @@ Status Tokenizer::encode_words(std::string_view text, Words* words,
   return {};
 }
 
-Status Tokenizer::encode_plain(std::string_view text, bool special, Words* words,
-                               std::vector<TokenId>* ids) const {
+Status Tokenizer::encode_plain(std::string_view text, bool special, std::string_view given,
+                               Words* words, std::vector<TokenId>* ids) const {
   std::string normal;
   if (parts_.nfc) {
     PLEXRL_ASSIGN(normal, to_nfc(text));
+    if (normal != text) {
+      // The marks are of other bytes now.
+      const bool any_given = given.find_first_not_of('\0') != std::string_view::npos;
+      const auto is_special = [](const AddedToken& token) { return token.special; };
+      if (any_given && std::any_of(normalized_.all().begin(), normalized_.all().end(), is_special))
+        return error(Code::UNSUPPORTED,
+                     "tokenizer: special tokens of normalised text in text that is not NFC");
+      given = {};
+    }
     text = normal;
   }
   std::vector<AddedTokens::Piece> pieces;
-  normalized_.split(text, special, &pieces);
+  normalized_.split(text, special, given, &pieces);
   for (const auto& piece : pieces) {
     if (piece.token != nullptr)
       ids->push_back(piece.token->id);
@@ -136,6 +147,17 @@ Status Tokenizer::encode_plain(std::string_view text, bool special, Words* words
 }
 
 Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
+  return encode_text(text, options, {});
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_marked(std::string_view text,
+                                                      std::string_view given) const {
+  PLEXRL_CHECK(text.size() == given.size(), "each byte of a text is marked");
+  return encode_text(text, {.add_special = false, .parse_special = true}, given);
+}
+
+Result<std::vector<TokenId>> Tokenizer::encode_text(std::string_view text, EncodeOptions options,
+                                                    std::string_view given) const {
   constexpr std::size_t kMaxText = 1U << 30;  // ICU counts in 32 bits
   if (text.size() > kMaxText)
     return error(Code::INVALID_ARGUMENT, "tokenizer: a text of %zu bytes, at most %zu", text.size(),
@@ -145,13 +167,16 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, EncodeOpti
   std::vector<TokenId> ids;
   if (options.add_special) ids = parts_.before;
   std::vector<AddedTokens::Piece> pieces;
-  raw_.split(text, options.parse_special, &pieces);
+  raw_.split(text, options.parse_special, given, &pieces);
   Words words;
   for (const auto& piece : pieces) {
-    if (piece.token != nullptr)
+    if (piece.token != nullptr) {
       ids.push_back(piece.token->id);
-    else
-      PLEXRL_TRY(encode_plain(piece.text, options.parse_special, &words, &ids));
+      continue;
+    }
+    const auto at = static_cast<std::size_t>(piece.text.data() - text.data());
+    const std::string_view marks = given.empty() ? given : given.substr(at, piece.text.size());
+    PLEXRL_TRY(encode_plain(piece.text, options.parse_special, marks, &words, &ids));
   }
   if (options.add_special) ids.insert(ids.end(), parts_.behind.begin(), parts_.behind.end());
   return ids;

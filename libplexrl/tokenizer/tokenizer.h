@@ -58,6 +58,12 @@ class Tokenizer {
   // (about 100 bytes per byte of the longest word) grow with the text.
   [[nodiscard]] Result<std::vector<TokenId>> encode(std::string_view text,
                                                     EncodeOptions options = {}) const;
+  // The same of a text that a chat template wrote, without what a text is put between: the bytes
+  // that `given`, as long as `text`, marks by not 0 came from outside, and a special token is one
+  // only where it has none of them. UNSUPPORTED: its special tokens are looked for in normalised
+  // text, and normalisation would change the text.
+  [[nodiscard]] Result<std::vector<TokenId>> encode_marked(std::string_view text,
+                                                           std::string_view given) const;
   // Bytes that are not UTF-8, and ids that are not there, become U+FFFD.
   [[nodiscard]] std::string decode(std::span<const TokenId> ids, bool skip_special = false) const;
 
@@ -77,8 +83,11 @@ class Tokenizer {
 
   // Words of one encode that were met before.
   using Words = std::unordered_map<std::string, std::vector<TokenId>>;
-  [[nodiscard]] Status encode_plain(std::string_view text, bool special, Words* words,
-                                    std::vector<TokenId>* ids) const;
+  [[nodiscard]] Result<std::vector<TokenId>> encode_text(std::string_view text,
+                                                         EncodeOptions options,
+                                                         std::string_view given) const;
+  [[nodiscard]] Status encode_plain(std::string_view text, bool special, std::string_view given,
+                                    Words* words, std::vector<TokenId>* ids) const;
   [[nodiscard]] Status encode_words(std::string_view text, Words* words,
                                     std::vector<TokenId>* ids) const;
 

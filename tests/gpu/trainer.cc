@@ -56,10 +56,13 @@ Status Trainer::update(wire::LossKind loss, const std::vector<cli::Datum>& data,
 }
 
 Status Trainer::warm_start() {
+  const auto prompt_of = [this](const cli::Problem& problem) {
+    return tokenizer_.encode_prompt(problem.prompt);
+  };
   for (std::uint32_t step = 0; step < plan_->sft_steps; ++step) {
     PLEXRL_ASSIGN(const cli::Tokens stops, tokenizer_.stop_tokens(environment_.stop_text()));
-    PLEXRL_ASSIGN(const auto data, cli::sft_batch(environment_, tokenizer_, stops.front(),
-                                                  plan_->sft_batch, seed_, step));
+    PLEXRL_ASSIGN(const auto data, cli::sft_batch(environment_, tokenizer_, prompt_of,
+                                                  stops.front(), plan_->sft_batch, seed_, step));
     PLEXRL_TRY(
         update(wire::LossKind::CrossEntropy, data, cli::warmed_up(plan_->sft_rate, step, kWarmup))
             .within("warm start"));

@@ -34,6 +34,19 @@ Result<Tokens> end_tokens(const json& description, std::size_t tokens) {
   return ends;
 }
 
+// What is missing or of another type is not there: only --chat needs it.
+ChatSource chat_source(const json& description) {
+  ChatSource source;
+  if (const auto text = description.find("chat_template");
+      text != description.end() && text->is_string())
+    source.text = text->get<std::string>();
+  const auto tokens = description.find("tokens");
+  if (tokens == description.end() || !tokens->is_object()) return source;
+  for (const auto& [name, token] : tokens->items())
+    if (token.is_string()) source.tokens[name] = token.get<std::string>();
+  return source;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<TextTokenizer>> BpeTokenizer::parse(const json& description) {
@@ -45,6 +58,7 @@ Result<std::unique_ptr<TextTokenizer>> BpeTokenizer::parse(const json& descripti
   const std::size_t tokens = made->tokenizer_->vocabulary();
   PLEXRL_TRY(check_size(description, tokens));
   PLEXRL_ASSIGN(made->ends_, end_tokens(description, tokens));
+  made->chat_ = chat_source(description);
   return std::unique_ptr<TextTokenizer>(std::move(made));
 }
 
@@ -54,6 +68,10 @@ Result<Tokens> BpeTokenizer::encode(std::string_view text) const {
 
 Result<Tokens> BpeTokenizer::encode_prompt(std::string_view text) const {
   return tokenizer_->encode(text, {.add_special = true, .parse_special = false});
+}
+
+Result<Tokens> BpeTokenizer::encode_marked(std::string_view text, std::string_view given) const {
+  return tokenizer_->encode_marked(text, given);
 }
 
 std::string BpeTokenizer::decode(const Tokens& tokens) const { return tokenizer_->decode(tokens); }

@@ -19,12 +19,19 @@ class BpeTokenizer final : public TextTokenizer {
 
   [[nodiscard]] Result<Tokens> encode(std::string_view text) const override;
   [[nodiscard]] Result<Tokens> encode_prompt(std::string_view text) const override;
+  [[nodiscard]] Result<Tokens> encode_marked(std::string_view text,
+                                             std::string_view given) const override;
+  [[nodiscard]] bool is_special(std::int32_t token) const override {
+    return tokenizer_->is_special(token);
+  }
+  [[nodiscard]] const ChatSource& chat() const override { return chat_; }
   [[nodiscard]] std::string decode(const Tokens& tokens) const override;
   [[nodiscard]] Result<Tokens> stop_tokens(const std::string& text) const override;
 
  private:
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   Tokens ends_;
+  ChatSource chat_;
 };
 
 }  // namespace plexrl::cli

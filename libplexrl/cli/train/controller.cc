@@ -79,9 +79,12 @@ Status Controller::attach() {
   model_id_ = facts.id;
   PLEXRL_TRY(choose_defaults(facts));
   PLEXRL_ASSIGN(tokenizer_, make_tokenizer(facts.tokenizer));
+  PLEXRL_TRY(choose_format());
   PLEXRL_TRY(read_problems(facts));
-  rollout_.emplace(service_, meter_, environment_, *tokenizer_, options_, limits_);
-  checkpoint_.emplace(options_.checkpoint, fingerprint(options_));
+  rollout_.emplace(service_, meter_, environment_, *tokenizer_, *format_, options_, limits_);
+  nlohmann::json run = fingerprint(options_);
+  run["stop"] = limits_.stops;
+  checkpoint_.emplace(options_.checkpoint, std::move(run));
   return position(facts);
 }
 
@@ -99,14 +102,21 @@ Status Controller::choose_defaults(const ModelFacts& facts) {
   return {};
 }
 
+Status Controller::choose_format() {
+  format_.emplace(*tokenizer_);
+  if (options_.chat || environment_.has_messages()) {
+    PLEXRL_ASSIGN(auto chat, PromptFormat::chat(*tokenizer_, options_.system));
+    format_.emplace(std::move(chat));
+  }
+  PLEXRL_ASSIGN(limits_.stops, format_->stop_tokens(environment_.stop_text(), options_.stop_text));
+  return {};
+}
+
 // A problem that the model cannot read would end the run at the step that draws it.
 Status Controller::read_problems(const ModelFacts& facts) {
-  PLEXRL_ASSIGN(limits_.stops, tokenizer_->stop_tokens(environment_.stop_text()));
   std::size_t longest = environment_.max_answer_chars();
   const Status readable = environment_.check_problems([&](const Problem& problem) -> Status {
-    PLEXRL_TRY(tokenizer_->encode_prompt(problem.prompt)
-                   .status()
-                   .within("prompt '" + problem.prompt + "'"));
+    PLEXRL_TRY(format_->first(problem).status().within("prompt '" + problem.prompt + "'"));
     const auto answer = tokenizer_->encode(problem.answer);
     if (!answer.has_value()) return {};  // a verifier may have one that the model cannot write
     longest = std::max(longest, answer->size() + 1);
@@ -182,8 +192,10 @@ Status Controller::advance() {
 }
 
 Status Controller::sft_step() {
-  PLEXRL_ASSIGN(const auto data, sft_batch(environment_, *tokenizer_, limits_.stops.front(),
-                                           options_.sft_batch, options_.seed, state_.sft_done));
+  const auto prompt_of = [this](const Problem& problem) { return format_->first(problem); };
+  PLEXRL_ASSIGN(const auto data,
+                sft_batch(environment_, *tokenizer_, prompt_of, limits_.stops.front(),
+                          options_.sft_batch, options_.seed, state_.sft_done));
   OptimRequest request;
   request.learning_rate =
       warmed_up(options_.sft_learning_rate, state_.sft_done, options_.sft_warmup_updates);

@@ -32,6 +32,7 @@ class Controller {
  private:
   [[nodiscard]] Status attach();
   [[nodiscard]] Status choose_defaults(const ModelFacts& facts);
+  [[nodiscard]] Status choose_format();
   [[nodiscard]] Status read_problems(const ModelFacts& facts);
   [[nodiscard]] Status position(const ModelFacts& facts);
   [[nodiscard]] Status restore();
@@ -66,6 +67,7 @@ class Controller {
   OpMeter meter_;
   TrainState state_;
   std::unique_ptr<TextTokenizer> tokenizer_;
+  std::optional<PromptFormat> format_;
   AnswerLimits limits_;
   std::optional<Rollout> rollout_;
   std::optional<Checkpoint> checkpoint_;

@@ -14,9 +14,16 @@
 
 namespace plexrl::cli {
 
+// Of a chat: {"system", "Be brief."}.
+struct Message {
+  std::string role;
+  std::string content;
+};
+
 struct Problem {
-  std::string prompt;
+  std::string prompt;  // where there are messages, the content of the last
   std::string answer;  // reference, without the stop text
+  std::vector<Message> messages = {};
 };
 
 // What the model said to a problem.
@@ -36,6 +43,8 @@ class Environment {
   [[nodiscard]] virtual Problem training_problem(Random& random) = 0;
   [[nodiscard]] virtual Problem held_out_problem(Random& random) = 0;
   [[nodiscard]] virtual bool has_held_out() const { return true; }
+  // Some problem has messages, so that all are asked by the model's chat template.
+  [[nodiscard]] virtual bool has_messages() const { return false; }
   // Calls `check` for each problem that was given, until one fails; made-up ones are not looked at.
   [[nodiscard]] virtual Status check_problems(const std::function<Status(const Problem&)>&) const {
     return {};

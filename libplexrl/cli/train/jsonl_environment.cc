@@ -25,6 +25,34 @@ Result<std::string> field(const nlohmann::json& object, const char* name, bool n
   return found->get<std::string>();
 }
 
+// {} when there are none.
+Result<std::vector<Message>> messages_of(const nlohmann::json& object) {
+  std::vector<Message> messages;
+  const auto found = object.find("messages");
+  if (found == object.end()) return messages;
+  if (object.contains("prompt"))
+    return error(Code::INVALID_ARGUMENT, R"(both "prompt" and "messages"; write one of them)");
+  if (!found->is_array() || found->empty())
+    return error(Code::INVALID_ARGUMENT, "\"messages\" is not a list of some messages");
+  for (const nlohmann::json& one : *found) {
+    if (!one.is_object())
+      return error(Code::INVALID_ARGUMENT,
+                   R"(a message is not an object; write {"role":"user","content":"..."})");
+    PLEXRL_ASSIGN(std::string role, field(one, "role", true));
+    PLEXRL_ASSIGN(std::string content, field(one, "content", true));
+    messages.push_back({std::move(role), std::move(content)});
+  }
+  return messages;
+}
+
+// What the side of a problem hangs on.
+std::string split_key(const Problem& problem) {
+  if (problem.messages.empty()) return problem.prompt;
+  nlohmann::json key;
+  for (const Message& message : problem.messages) key.push_back({message.role, message.content});
+  return key.dump();
+}
+
 std::uint32_t characters(const std::string& text) {
   return static_cast<std::uint32_t>(std::count_if(text.begin(), text.end(), [](char c) {
     return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
@@ -76,14 +104,20 @@ Status JsonlEnvironment::add_line(const std::string& line) {
     return error(Code::INVALID_ARGUMENT,
                  R"(not a JSON object; write {"prompt":"...","answer":"..."})");
   Problem problem;
-  PLEXRL_ASSIGN(problem.prompt, field(object, "prompt", true));
+  PLEXRL_ASSIGN(problem.messages, messages_of(object));
+  if (problem.messages.empty()) {
+    PLEXRL_ASSIGN(problem.prompt, field(object, "prompt", true));
+    if (problem.prompt.empty()) return error(Code::INVALID_ARGUMENT, "\"prompt\" is empty");
+  } else {
+    problem.prompt = problem.messages.back().content;
+    has_messages_ = true;
+  }
   PLEXRL_ASSIGN(problem.answer, field(object, "answer", !verifier_.has_value()));
-  if (problem.prompt.empty()) return error(Code::INVALID_ARGUMENT, "\"prompt\" is empty");
   if (!stop_.empty() && problem.answer.find(stop_) != problem.answer.npos)
     return error(Code::INVALID_ARGUMENT, "\"answer\" contains the stop text '%s'; see --stop",
                  stop_.c_str());
   max_answer_chars_ = std::max(max_answer_chars_, characters(problem.answer) + 1);
-  (is_held_out(problem.prompt) ? held_out_ : training_).push_back(std::move(problem));
+  (is_held_out(split_key(problem)) ? held_out_ : training_).push_back(std::move(problem));
   return {};
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // jsonl:FILE: one JSON object per line with "prompt" and, for exact match, "answer"; other fields
-// are ignored. With a verifier command the reward is what the command says (verifier.h). One prompt
-// in ten is held out, chosen by a hash of the prompt, so equal prompts are on the same side.
+// are ignored. In place of a prompt there may be "messages", [{"role":"user","content":"..."}].
+// With a verifier command the reward is what the command says (verifier.h). One prompt in ten is
+// held out, chosen by a hash of the prompt or messages, so equal ones are on the same side.
 #pragma once
 
 #include <optional>
@@ -24,6 +25,7 @@ class JsonlEnvironment final : public Environment {
   [[nodiscard]] Status check_problems(
       const std::function<Status(const Problem&)>& check) const override;
   [[nodiscard]] bool has_held_out() const override { return !held_out_.empty(); }
+  [[nodiscard]] bool has_messages() const override { return has_messages_; }
   [[nodiscard]] Result<std::vector<double>> score(const std::vector<Attempt>& attempts) override;
 
  private:
@@ -34,6 +36,7 @@ class JsonlEnvironment final : public Environment {
   std::vector<Problem> held_out_;
   std::string stop_;
   std::uint32_t max_answer_chars_ = 0;
+  bool has_messages_ = false;
   std::optional<Verifier> verifier_;
 };
 

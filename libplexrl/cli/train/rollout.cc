@@ -19,11 +19,13 @@ void move_group(RolloutBatch& from, std::uint32_t samples, std::size_t group, Ro
 }
 
 Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
-                 const TextTokenizer& tokenizer, const TrainOptions& options, AnswerLimits limits)
+                 const TextTokenizer& tokenizer, const PromptFormat& format,
+                 const TrainOptions& options, AnswerLimits limits)
     : service_(service),
       meter_(meter),
       environment_(environment),
       tokenizer_(tokenizer),
+      format_(format),
       options_(options),
       limits_(std::move(limits)) {}
 
@@ -80,7 +82,7 @@ Result<RolloutBatch> Rollout::run(const std::vector<Problem>& problems, Generate
   RolloutBatch batch;
   batch.prompts.reserve(problems.size());
   for (const Problem& problem : problems) {
-    auto prompt = tokenizer_.encode_prompt(problem.prompt);
+    auto prompt = format_.first(problem);
     if (!prompt.has_value()) return prompt.error().within("prompt '" + problem.prompt + "'");
     PLEXRL_TRY(check_length(problem, *prompt));
     batch.prompts.push_back(std::move(prompt).value());

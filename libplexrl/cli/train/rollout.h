@@ -6,6 +6,7 @@
 
 #include "cli/train/environment.h"
 #include "cli/train/op_meter.h"
+#include "cli/train/prompt_format.h"
 #include "cli/train/service.h"
 
 namespace plexrl::cli {
@@ -33,7 +34,8 @@ struct AnswerLimits {
 class Rollout {
  public:
   Rollout(Service& service, OpMeter& meter, Environment& environment,
-          const TextTokenizer& tokenizer, const TrainOptions& options, AnswerLimits limits);
+          const TextTokenizer& tokenizer, const PromptFormat& format, const TrainOptions& options,
+          AnswerLimits limits);
 
   // Prompts and samples of training step `step`, answered by `version`. Depends on (seed, step,
   // version) only.
@@ -59,6 +61,7 @@ class Rollout {
   OpMeter& meter_;
   Environment& environment_;
   const TextTokenizer& tokenizer_;
+  const PromptFormat& format_;
   const TrainOptions& options_;
   AnswerLimits limits_;
 };

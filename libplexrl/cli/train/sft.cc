@@ -5,8 +5,9 @@ namespace plexrl::cli {
 namespace {
 
 // Weight 1 on answer positions.
-Result<Datum> datum_of(const Problem& problem, std::int32_t stop, const TextTokenizer& tokenizer) {
-  PLEXRL_ASSIGN(const Tokens prompt, tokenizer.encode_prompt(problem.prompt));
+Result<Datum> datum_of(const Problem& problem, std::int32_t stop, const TextTokenizer& tokenizer,
+                       const EncodeProblem& prompt_of) {
+  PLEXRL_ASSIGN(const Tokens prompt, prompt_of(problem));
   PLEXRL_ASSIGN(Tokens answer, tokenizer.encode(problem.answer));
   answer.push_back(stop);
   Tokens all = prompt;
@@ -22,15 +23,15 @@ Result<Datum> datum_of(const Problem& problem, std::int32_t stop, const TextToke
 }  // namespace
 
 Result<std::vector<Datum>> sft_batch(Environment& environment, const TextTokenizer& tokenizer,
-                                     std::int32_t stop, std::uint32_t batch, std::uint64_t seed,
-                                     std::uint64_t step) {
+                                     const EncodeProblem& prompt_of, std::int32_t stop,
+                                     std::uint32_t batch, std::uint64_t seed, std::uint64_t step) {
   Random random(seed, Stream::kSftProblems, step);
   std::vector<Datum> data;
   data.reserve(batch);
   double answer_tokens = 0.0;
   for (std::uint32_t i = 0; i < batch; ++i) {
     const Problem problem = environment.training_problem(random);
-    auto datum = datum_of(problem, stop, tokenizer);
+    auto datum = datum_of(problem, stop, tokenizer, prompt_of);
     if (!datum.has_value()) return datum.error().within("problem '" + problem.prompt + "'");
     for (const float weight : datum->weights) answer_tokens += static_cast<double>(weight);
     data.push_back(std::move(datum).value());

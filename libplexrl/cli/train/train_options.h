@@ -22,6 +22,8 @@ struct TrainOptions {
   std::string train_mode;       // empty: the grant's
   std::uint32_t lora_rank = 0;  // 0: the grant's
   std::uint64_t seed = 1;
+  bool chat = false;   // prompts are messages of the model's chat template
+  std::string system;  // with chat: the message before them; empty: none
 
   // policy gradient
   std::string algorithm = "grpo";  // see grpo.h

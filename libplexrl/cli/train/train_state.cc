@@ -61,6 +61,8 @@ nlohmann::json fingerprint(const TrainOptions& options) {
           {"train", options.train_mode},
           {"rank", options.lora_rank},
           {"seed", options.seed},
+          {"chat", options.chat},
+          {"system", options.system},
           {"prompts", options.prompts},
           {"samples", options.samples},
           {"minibatches", options.minibatches},
@@ -84,12 +86,17 @@ nlohmann::json fingerprint(const TrainOptions& options) {
 }
 
 Status same_run(const nlohmann::json& saved, const nlohmann::json& now) {
-  for (const auto& [name, value] : now.items())
-    if (!saved.is_object() || !saved.contains(name) || saved[name] != value)
+  // A file of a version that did not know an option was written as with its default.
+  const nlohmann::json before = fingerprint(TrainOptions());
+  for (const auto& [name, value] : now.items()) {
+    const bool known = saved.is_object() && saved.contains(name);
+    if (!known && !before.contains(name)) continue;
+    if ((known ? saved[name] : before[name]) != value)
       return error(
           Code::INVALID_ARGUMENT,
           "it was written with another --%s (now %s); use the same options or another file",
           name.c_str(), value.dump().c_str());
+  }
   return {};
 }
 

@@ -35,7 +35,8 @@ struct TrainState {
 // The options that decide which ops a run issues. Two runs may continue each other only when they
 // agree.
 [[nodiscard]] nlohmann::json fingerprint(const TrainOptions& options);
-// INVALID_ARGUMENT names the first option that differs.
+// INVALID_ARGUMENT names the first option that differs. What `saved` lacks had its default, and
+// what is no option of fingerprint() is then not compared.
 [[nodiscard]] Status same_run(const nlohmann::json& saved, const nlohmann::json& now);
 
 // Where a run stands and the number of the first op of its next step.

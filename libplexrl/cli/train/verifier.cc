@@ -20,10 +20,12 @@ namespace {
 constexpr std::size_t kMaxOutputBytes = 65536;
 
 std::string input_line(const Attempt& attempt) {
-  const nlohmann::json line = {{"prompt", attempt.problem->prompt},
-                               {"answer", attempt.problem->answer},
-                               {"completion", attempt.completion},
-                               {"stopped", attempt.stopped}};
+  nlohmann::json line = {{"prompt", attempt.problem->prompt},
+                         {"answer", attempt.problem->answer},
+                         {"completion", attempt.completion},
+                         {"stopped", attempt.stopped}};
+  for (const Message& message : attempt.problem->messages)
+    line["messages"].push_back({{"role", message.role}, {"content", message.content}});
   return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifier: runs the user's command once per answer. Contract (plexrl-train(1)):
-//   stdin   one line {"prompt","answer","completion","stopped"}
+//   stdin   one line {"prompt","answer","completion","stopped"}, and "messages" if the problem has
+//           some
 //   stdout  nothing, or a number: the reward; at most 64 KiB
 //   exit 0  verified: the number, 1 without one.   exit 1  wrong: reward 0.
 // Anything else (another exit status, a signal, the time limit, too much or unreadable output) is a

@@ -37,6 +37,46 @@ TEST(Tokenizer, MergesDoNotReachAcrossWords) {
   EXPECT_EQ(encode(tokenizer, ""), Ids());
 }
 
+// 'x' of `marks`: the byte came from outside.
+Ids marked(const std::shared_ptr<const Tokenizer>& tokenizer, std::string_view text,
+           std::string marks) {
+  for (char& mark : marks) mark = mark == 'x' ? '\1' : '\0';
+  auto ids = tokenizer->encode_marked(text, marks);
+  EXPECT_TRUE(ids.has_value()) << ids.error().to_string();
+  return ids.value_or(Ids());
+}
+
+TEST(Tokenizer, ASpecialTokenHasNoByteFromOutside) {
+  json document = small_tokenizer({{"a", "b"}});
+  add_token(&document, 257, "<e>");
+  add_token(&document, 258, "<e><f>");
+  add_token(&document, 259, "<t>", {{"special", false}});
+  const auto tokenizer = made(document);
+  EXPECT_EQ(marked(tokenizer, "a<e>", "x..."), (Ids{97, 257}));
+  EXPECT_EQ(marked(tokenizer, "a<e>", "xxxx"), bytes("a<e>"));
+  EXPECT_EQ(marked(tokenizer, "<e>", "..x"), bytes("<e>"));
+  EXPECT_EQ(marked(tokenizer, "<e>", "x.."), bytes("<e>"));
+  // The shorter one, of which all bytes are the template's.
+  EXPECT_EQ(marked(tokenizer, "<e><f>", "......"), (Ids{258}));
+  EXPECT_EQ(marked(tokenizer, "<e><f>", "...xxx"), (Ids{257, 60, 102, 62}));
+  // Words and merges go on from the template's text into a user's.
+  EXPECT_EQ(marked(tokenizer, "ab", ".x"), (Ids{256}));
+  // A token that is not special is a part of what a user may write.
+  EXPECT_EQ(marked(tokenizer, "<t>", "xxx"), (Ids{259}));
+}
+
+TEST(Tokenizer, MarksSurviveNormalisation) {
+  json document = small_tokenizer({});
+  document["normalizer"] = {{"type", "NFC"}};
+  add_token(&document, 256, "<e>", {{"normalized", true}});
+  const auto tokenizer = made(document);
+  EXPECT_EQ(marked(tokenizer, "<e><e>", "...xxx"), (Ids{256, 60, 101, 62}));
+  // e and a combining acute accent become one character, and the marks are of other bytes.
+  const auto moved = tokenizer->encode_marked("e\xcc\x81<e>", std::string("\1\1\1\0\0\0", 6));
+  ASSERT_FALSE(moved.has_value());
+  EXPECT_EQ(moved.error().code(), Code::UNSUPPORTED);
+}
+
 TEST(Tokenizer, TheWordsAreThoseOfGpt2) {
   json document = small_tokenizer({});
   document["model"]["ignore_merges"] = true;

@@ -271,6 +271,63 @@ TEST_F(ControllerTest, AModelWithATokenizerJsonIsAskedInItsTokens) {
   }
 }
 
+TEST_F(ControllerTest, AChatIsAskedByTheTemplateAndEndsWithItsToken) {
+  std::ofstream(path("problems")) << problems(40);
+  options_.environment = "jsonl:" + path("problems");
+  options_.chat = true;
+  options_.system = "s";
+  options_.checkpoint = path("checkpoint");
+  options_.steps = 1;
+  options_.max_new_tokens = 4;
+  FakeService service;
+  auto description = small_description();
+  description["chat_template"] =
+      "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ '<|im_end|>' }}{% endfor %}";
+  service.tokenizer = description.dump();
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+  const std::string prompt =
+      (*make_tokenizer(service.tokenizer))->decode(service.requests.at(0).prompts.at(0));
+  EXPECT_TRUE(prompt.starts_with("system:s<|im_end|>user:10")) << prompt;
+  EXPECT_TRUE(prompt.ends_with("=<|im_end|>")) << prompt;
+  EXPECT_EQ(service.requests[0].stop_tokens, (Tokens{kSmallEnd, kSmallOtherEnd}));
+
+  options_.resume = true;
+  TrainOptions other = options_;
+  other.system = "t";
+  EXPECT_NE(run(service, other).error().text().find("another --system"), std::string::npos);
+  other = options_;
+  other.stop_text = "x";
+  FakeService elsewhere;
+  elsewhere.tokenizer = service.tokenizer;
+  EXPECT_NE(run(elsewhere, other).error().text().find("another --stop"), std::string::npos);
+  other = options_;
+  other.chat = false;
+  EXPECT_NE(run(elsewhere, other).error().text().find("another --chat"), std::string::npos);
+}
+
+TEST_F(ControllerTest, MessagesAreAskedByTheTemplateWithoutChat) {
+  std::string text;
+  for (int i = 0; i < 40; ++i)
+    text += R"({"messages":[{"role":"tool","content":")" + std::to_string(i) +
+            R"("}],"answer":"1"})" + "\n";
+  std::ofstream(path("problems")) << text;
+  options_.environment = "jsonl:" + path("problems");
+  options_.steps = 1;
+  FakeService service;
+  auto description = small_description();
+  service.tokenizer = description.dump();
+  EXPECT_NE(run(service).error().text().find("no chat template"), std::string::npos);
+  description["chat_template"] =
+      "{% for m in messages %}{{ m.role ~ ':' ~ m.content ~ '<|im_end|>' }}{% endfor %}";
+  service.tokenizer = description.dump();
+  const auto summary = run(service);
+  ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+  const std::string prompt =
+      (*make_tokenizer(service.tokenizer))->decode(service.requests.at(0).prompts.at(0));
+  EXPECT_TRUE(prompt.starts_with("tool:")) << prompt;
+}
+
 TEST_F(ControllerTest, WarmStartEndsAtItsTarget) {
   options_.sft_steps = 500;
   options_.sft_batch = 2;

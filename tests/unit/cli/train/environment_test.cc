@@ -204,6 +204,37 @@ TEST_F(JsonlTest, AVerifierThatIsNotThereIsRefusedAtTheStart) {
   }
 }
 
+TEST_F(JsonlTest, MessagesTakeThePlaceOfAPrompt) {
+  std::string text;
+  for (int i = 0; i < 200; ++i)
+    text += R"({"messages":[{"role":"system","content":"add"},{"role":"user","content":")" +
+            std::to_string(i % 100) + R"("}],"answer":"1"})" + "\n";
+  const auto environment = open(text);
+  ASSERT_TRUE(environment.has_value()) << environment.error().to_string();
+  EXPECT_TRUE((*environment)->has_messages());
+  EXPECT_FALSE(open(many(100)).value()->has_messages());
+  Random random(1, Stream::kProblems, 0);
+  std::set<std::string> training;
+  for (int i = 0; i < 2000; ++i) {
+    const Problem problem = (*environment)->training_problem(random);
+    ASSERT_EQ(problem.messages.size(), 2U);
+    EXPECT_EQ(problem.messages[0].role, "system");
+    EXPECT_EQ(problem.messages[1].content, problem.prompt);
+    training.insert(problem.prompt);
+  }
+  EXPECT_LT(training.size(), 100U) << "equal messages are on one side";
+}
+
+TEST_F(JsonlTest, RefusesWhatAreNotMessages) {
+  for (const char* line :
+       {R"({"messages":[],"answer":"1"})", R"({"messages":"hi","answer":"1"})",
+        R"({"messages":[1],"answer":"1"})", R"({"messages":[{"role":"user"}],"answer":"1"})",
+        R"({"messages":[{"role":"user","content":["x"]}],"answer":"1"})",
+        R"({"messages":[{"role":"user","content":"x"}],"prompt":"x","answer":"1"})"}) {
+    EXPECT_EQ(open(line).error().code(), Code::INVALID_ARGUMENT) << line;
+  }
+}
+
 TEST_F(JsonlTest, AVerifierNeedsNoAnswers) {
   options_.verifier = "true";
   std::string text;

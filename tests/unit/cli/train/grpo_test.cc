@@ -105,7 +105,11 @@ TEST(Sft, WeightsAreTheMeanOverAnswerTokens) {
   const auto tokenizer =
       CharTokenizer::parse(R"({"type":"char","alphabet":"0123456789+=>;ab?","vocab_size":32})");
   SortEnvironment environment;
-  const auto data = sft_batch(environment, *tokenizer, tokenizer->encode(";")->front(), 8, 1, 0);
+  const auto prompt_of = [&](const Problem& problem) {
+    return tokenizer->encode_prompt(problem.prompt);
+  };
+  const auto data =
+      sft_batch(environment, *tokenizer, prompt_of, tokenizer->encode(";")->front(), 8, 1, 0);
   ASSERT_TRUE(data.has_value());
   double sum = 0;
   for (const Datum& datum : *data) {

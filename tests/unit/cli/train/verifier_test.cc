@@ -34,6 +34,14 @@ TEST(Verifier, SeesTheAnswerAsJson) {
   EXPECT_EQ(verify(R"(grep -q '"completion":"3"')").value(), 0.0);
 }
 
+TEST(Verifier, SeesTheMessages) {
+  const Problem problem{"b", "2", {{"system", "a"}, {"user", "b"}}};
+  const std::string check =
+      R"(grep -q '"messages":\[{"content":"a","role":"system"},{"content":"b","role":"user"}\]')";
+  EXPECT_EQ(Verifier(check, 5.0, 1).verify({&problem, "2", true}).value(), 1.0);
+  EXPECT_EQ(verify(check).value(), 0.0);
+}
+
 TEST(Verifier, BrokenChecksAreNotRewards) {
   EXPECT_FALSE(verify("exit 2").has_value());
   EXPECT_FALSE(verify("no-such-command-at-all 2>/dev/null").has_value());
