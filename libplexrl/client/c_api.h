@@ -4,6 +4,8 @@
 // status code and a filled-in plexrl_error.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -74,28 +76,42 @@ plexrl_status guarded(plexrl_error* err, Call call) noexcept {
   }
 }
 
-// A structure that the caller filled in. A caller built against a later header may use fields that
-// this library does not know; that is noticed by bytes behind our end that are not zero.
+// The size that a structure had at first: what the oldest caller passes. Fields are added behind.
+template <class T>
+inline constexpr std::size_t kFirstSize = sizeof(T);
+template <>
+inline constexpr std::size_t kFirstSize<plexrl_forward_backward_options> =
+    offsetof(plexrl_forward_backward_options, beta);
+template <>
+inline constexpr std::size_t kFirstSize<plexrl_train_result> = offsetof(plexrl_train_result,
+                                                                        entropy_mean);
+
+// A structure that the caller filled in; fields behind its end are zero. A caller built against a
+// later header may use fields that this library does not know; that is noticed by bytes behind our
+// end that are not zero.
 template <class T>
 [[nodiscard]] Result<T> read_struct(const T* from, const char* name) {
   if (from == nullptr) return error(Code::INVALID_ARGUMENT, "%s is NULL", name);
-  if (from->size < sizeof(T))
+  if (from->size < kFirstSize<T>)
     return error(Code::INVALID_ARGUMENT, "%s: size is %zu, set it to sizeof", name, from->size);
   const auto* bytes = reinterpret_cast<const unsigned char*>(from);
   for (std::size_t i = sizeof(T); i < from->size; ++i)
     if (bytes[i] != 0)
       return error(Code::UNSUPPORTED, "%s: has fields that this libplexrl does not know", name);
-  return *from;
+  T known{};
+  std::memcpy(&known, from, std::min(from->size, sizeof(T)));
+  return known;
 }
 
-// The same for a structure that we fill in: fields behind our end stay as they are.
+// The same for a structure that we fill in: fields behind our end stay as they are, and nothing is
+// written behind the caller's.
 template <class T>
 [[nodiscard]] Status write_struct(T* to, T value, const char* name) {
   if (to == nullptr) return error(Code::INVALID_ARGUMENT, "%s is NULL", name);
-  if (to->size < sizeof(T))
+  if (to->size < kFirstSize<T>)
     return error(Code::INVALID_ARGUMENT, "%s: size is %zu, set it to sizeof", name, to->size);
   value.size = to->size;
-  *to = value;
+  std::memcpy(to, &value, std::min(to->size, sizeof(T)));
   return {};
 }
 

@@ -91,6 +91,7 @@ Status get_train_result(const plexrl_op* op, plexrl_train_result* out) {
   value.ratio_mean = result->ratio_mean;
   value.clip_fraction = result->clip_fraction;
   value.logprob_drop_mean = result->logprob_drop_mean;
+  value.entropy_mean = result->entropy_mean;
   return write_struct(out, value, "plexrl_train_result");
 }
 

@@ -89,7 +89,7 @@ Result<wire::LogprobsArgsT> logprobs_args(std::uint64_t version, const plexrl_to
 
 Result<wire::ForwardBackwardArgsT> forward_backward_args(
     const plexrl_forward_backward_options& options) {
-  if (options.loss < PLEXRL_LOSS_CROSS_ENTROPY || options.loss > PLEXRL_LOSS_PPO)
+  if (options.loss < PLEXRL_LOSS_CROSS_ENTROPY || options.loss > PLEXRL_LOSS_DRO)
     return error(Code::INVALID_ARGUMENT, "loss %d is not known", static_cast<int>(options.loss));
   if (options.data == nullptr || options.datum_count == 0)
     return error(Code::INVALID_ARGUMENT, "data: at least one datum is needed");
@@ -100,6 +100,9 @@ Result<wire::ForwardBackwardArgsT> forward_backward_args(
     args.clip_low = static_cast<float>(options.clip_low);
     args.clip_high = static_cast<float>(options.clip_high);
   }
+  if (!std::isfinite(options.beta) || options.beta < 0)
+    return error(Code::INVALID_ARGUMENT, "beta must be finite and not below 0");
+  if (options.beta != 0) args.beta = static_cast<float>(options.beta);
   args.data.reserve(options.datum_count);
   for (std::size_t i = 0; i < options.datum_count; ++i) {
     PLEXRL_TRY(check_columns(options.data[i], options.loss, i));

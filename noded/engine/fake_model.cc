@@ -181,6 +181,8 @@ Result<wire::OpValueUnion> FakeMaths::forward_backward(FakeModel& model,
     result.token_count += row->values.size();
     result.logprobs.push_back(std::move(row));
   }
+  if (result.token_count > 0)
+    result.entropy_mean = result.loss_sum / static_cast<double>(result.token_count);
   if (!args.forward_only) {
     const FakeWords gradients = words(model, SegmentKind::Gradients);
     for (std::uint64_t i = 0; i < gradients.size(); ++i)

@@ -78,7 +78,8 @@ class ForwardBackwardOp final : public OpRun {
   ForwardBackwardOp(const OpEnv& env, const wire::ForwardBackwardArgsT& args,
                     std::vector<Datum> data)
       : state_(env.state),
-        rule_{args.loss, static_cast<double>(args.clip_low), static_cast<double>(args.clip_high)},
+        rule_{args.loss, static_cast<double>(args.clip_low), static_cast<double>(args.clip_high),
+              static_cast<double>(args.beta)},
         backward_(!args.forward_only),
         data_(std::move(data)),
         batches_(split(env.state->layout->config, data_)) {
@@ -98,7 +99,7 @@ class ForwardBackwardOp final : public OpRun {
   [[nodiscard]] Status head_and_loss(const std::vector<Position>& positions,
                                      const at::Tensor& states, at::Tensor* states_gradient);
   [[nodiscard]] Status score(const Position& at, float* logits, bool* flows);
-  void count(const LossTerm& term, double drop);
+  void count(const LossTerm& term, double drop, double entropy);
   [[nodiscard]] Status finish();
   void roll_back();
 
@@ -114,7 +115,7 @@ class ForwardBackwardOp final : public OpRun {
   at::Tensor earlier_;    // gradients of earlier ops of this accumulation
 
   std::vector<std::vector<float>> logprobs_;
-  double loss_ = 0, ratio_ = 0, drop_ = 0;
+  double loss_ = 0, ratio_ = 0, drop_ = 0, entropy_ = 0;
   std::uint64_t counted_ = 0, clipped_ = 0;
   std::uint64_t tokens_done_ = 0;
 };
@@ -233,32 +234,32 @@ Status ForwardBackwardOp::score(const Position& at, float* logits, bool* flows) 
   const Datum& datum = data_[at.datum];
   const std::int64_t vocab = state_->layout->config.vocab_size;
   const std::int32_t target = datum.targets[at.index];
-  const float log_sum = log_sum_exp(logits, vocab);
+  const auto [log_sum, entropy] = log_sum_and_entropy(logits, vocab);
   const float logp = logits[target] - log_sum;
   const double q = datum.sampler.empty() ? 0.0 : static_cast<double>(datum.sampler[at.index]);
   const LossTerm term = loss_term(
       rule_, {static_cast<double>(logp), static_cast<double>(datum.weights[at.index]), q});
-  if (!std::isfinite(logp) || !std::isfinite(term.loss) ||
+  if (!std::isfinite(logp) || !std::isfinite(term.loss) || !std::isfinite(term.ratio) ||
       !std::isfinite(static_cast<float>(term.slope)))
-    return error(
-        Code::INVALID_ARGUMENT,
-        "forward_backward: data[%zu] position %zu: the loss is not finite (log-probability "
-        "%g, given %g, weight %g); nothing was added to the gradients",
-        at.datum, at.index, static_cast<double>(logp), q,
-        static_cast<double>(datum.weights[at.index]));
+    return error(Code::INVALID_ARGUMENT,
+                 "forward_backward: data[%zu] position %zu: the loss or its ratio is not finite "
+                 "(log-probability %g, given %g, weight %g); nothing was added to the gradients",
+                 at.datum, at.index, static_cast<double>(logp), q,
+                 static_cast<double>(datum.weights[at.index]));
   logprobs_[at.datum][at.index] = logp;
-  count(term, q - static_cast<double>(logp));
+  count(term, q - static_cast<double>(logp), entropy);
   *flows = *flows || term.slope != 0;
   if (backward_) log_softmax_slope(logits, vocab, target, log_sum, static_cast<float>(term.slope));
   return {};
 }
 
-void ForwardBackwardOp::count(const LossTerm& term, double drop) {
+void ForwardBackwardOp::count(const LossTerm& term, double drop, double entropy) {
   loss_ += term.loss;
   if (!term.counts) return;
   ++counted_;
   clipped_ += term.clipped ? 1 : 0;
   ratio_ += term.ratio;
+  entropy_ += entropy;
   if (rule_.kind != LossKind::CrossEntropy) drop_ += drop;
 }
 
@@ -281,6 +282,7 @@ wire::OpValueUnion ForwardBackwardOp::take_result() {
   result.ratio_mean = counted_ == 0 ? 1.0 : ratio_ / n;
   result.clip_fraction = static_cast<double>(clipped_) / n;
   result.logprob_drop_mean = drop_ / n;
+  result.entropy_mean = entropy_ / n;
   for (std::vector<float>& values : logprobs_) {
     auto row = std::make_unique<wire::FloatRowT>();
     row->values = std::move(values);
@@ -321,16 +323,20 @@ Result<Datum> check_datum(const std::string& what, const ModelConfig& config, Lo
 }
 
 Status check_loss(const wire::ForwardBackwardArgsT& args) {
-  if (args.loss > LossKind::Ppo)
+  if (args.loss > LossKind::MAX)
     return error(Code::UNSUPPORTED, "forward_backward: loss %d is not known to this version",
                  static_cast<int>(args.loss));
   const bool sound =
       std::isfinite(args.clip_high) && args.clip_low >= 0 && args.clip_low <= args.clip_high;
-  if (args.loss == LossKind::Ppo && !sound)
+  const bool clips = args.loss == LossKind::Ppo || args.loss == LossKind::Cispo;
+  if (clips && !sound)
     return error(Code::INVALID_ARGUMENT,
                  "forward_backward: clip_low %g, clip_high %g: need 0 <= clip_low <= clip_high "
                  "(absolute ratios)",
                  static_cast<double>(args.clip_low), static_cast<double>(args.clip_high));
+  if (args.loss == LossKind::Dro && !(std::isfinite(args.beta) && args.beta >= 0))
+    return error(Code::INVALID_ARGUMENT, "forward_backward: beta %g must be finite, 0 or more",
+                 static_cast<double>(args.beta));
   return {};
 }
 

@@ -14,6 +14,7 @@ using lanes::Floats;
 using lanes::kLanes;
 
 constexpr std::int64_t kBlock = 4096;        // of a long reduction
+constexpr float kLeast = -87.0F;             // below it lanes::exp is as good as zero
 constexpr std::int64_t kParallel = 1 << 16;  // elements below which threads do not pay
 
 PLEXRL_SIMD void norm_row(const float* x, const float* weight, float* y, std::int64_t size,
@@ -83,24 +84,49 @@ PLEXRL_SIMD void attend_head(const float* q, const float* keys, const float* val
   }
 }
 
-PLEXRL_SIMD float log_sum_exp_of(const float* x, std::int64_t count) {
+// With d = x - max x, the entropy is log(sum e^d) - sum(e^d * d) / sum e^d: two numbers that are
+// not negative are added, so nothing cancels.
+template <bool kEntropy>
+PLEXRL_INLINE LogSum log_sum_of(const float* x, std::int64_t count) {
   float most = x[0];
   for (std::int64_t i = 1; i < count; ++i) most = std::max(most, x[i]);
   double total = 0;
+  double weighted = 0;
   for (std::int64_t at = 0; at < count; at += kBlock) {
     const std::int64_t end = std::min(at + kBlock, count);
     Floats part{};
+    Floats weighted_part{};
     std::int64_t i = at;
-    for (; i + kLanes <= end; i += kLanes) part += lanes::exp(lanes::load(x + i) - most);
+    for (; i + kLanes <= end; i += kLanes) {
+      const Floats d = lanes::load(x + i) - most;
+      const Floats e = lanes::exp(d);
+      part += e;
+      if constexpr (kEntropy) weighted_part += e * lanes::max(d, lanes::splat(kLeast));
+    }
     float rest = 0;
     if (i < end) {
       float p[kLanes];
       lanes::store(p, lanes::exp(lanes::load_some(x + i, end - i) - most));
-      for (std::int64_t j = 0; j < end - i; ++j) rest += p[j];
+      for (std::int64_t j = 0; j < end - i; ++j) {
+        rest += p[j];
+        if constexpr (kEntropy)
+          weighted +=
+              static_cast<double>(p[j]) * static_cast<double>(std::max(x[i + j] - most, kLeast));
+      }
     }
     total += static_cast<double>(lanes::sum(part)) + static_cast<double>(rest);
+    if constexpr (kEntropy) weighted += static_cast<double>(lanes::sum(weighted_part));
   }
-  return most + static_cast<float>(std::log(total));
+  const double log_total = std::log(total);
+  return {most + static_cast<float>(log_total), log_total - weighted / total};
+}
+
+PLEXRL_SIMD float log_sum_exp_of(const float* x, std::int64_t count) {
+  return log_sum_of<false>(x, count).log_sum;
+}
+
+PLEXRL_SIMD LogSum log_sum_and_entropy_of(const float* x, std::int64_t count) {
+  return log_sum_of<true>(x, count);
 }
 
 PLEXRL_SIMD void exp_weights_of(const float* x, float factor, float* p, std::int64_t count) {
@@ -194,6 +220,10 @@ void attend(const AttentionShape& shape, const float* q, const float* keys, cons
 }
 
 float log_sum_exp(const float* x, std::int64_t count) { return log_sum_exp_of(x, count); }
+
+LogSum log_sum_and_entropy(const float* x, std::int64_t count) {
+  return log_sum_and_entropy_of(x, count);
+}
 
 void exp_weights(const float* x, float inverse_temperature, float* p, std::int64_t count) {
   exp_weights_of(x, inverse_temperature, p, count);

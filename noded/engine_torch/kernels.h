@@ -36,6 +36,12 @@ void attend(const AttentionShape& shape, const float* q, const float* keys, cons
 
 // log(sum(exp(x)))
 [[nodiscard]] float log_sum_exp(const float* x, std::int64_t count);
+// The same with the entropy, in nats, of softmax(x). log_sum has the bits of log_sum_exp.
+struct LogSum {
+  float log_sum;
+  double entropy;
+};
+[[nodiscard]] LogSum log_sum_and_entropy(const float* x, std::int64_t count);
 // p[i] = exp((x[i] - max x) * inverse_temperature), not normalised.
 void exp_weights(const float* x, float inverse_temperature, float* p, std::int64_t count);
 

@@ -4,6 +4,9 @@
 //   cross_entropy        -w * logp
 //   importance_sampling  -r * A
 //   ppo                  -min(r * A, clip(r, low, high) * A)
+//   cispo                -stop(clip(r, low, high)) * A * logp: the factor has no derivative
+//   dro                  -(A * logp - beta / 2 * (logp - q)^2)
+// A position of weight or advantage 0 does not count and adds nothing, whatever the loss.
 // Double precision; pure.
 #pragma once
 
@@ -15,6 +18,7 @@ struct LossRule {
   wire::LossKind kind = wire::LossKind::CrossEntropy;
   double clip_low = 0.8;
   double clip_high = 1.2;
+  double beta = 0.01;
 };
 struct LossInput {
   double logp = 0;
@@ -26,7 +30,8 @@ struct LossTerm {
   double slope = 0;      // d loss / d logp
   double ratio = 1;      // r; 1 for cross_entropy
   bool counts = false;   // weight is not 0
-  bool clipped = false;  // ppo: the clipped branch is the smaller one, so the slope is 0
+  bool clipped = false;  // ppo: the clipped branch is the smaller one, so the slope is 0;
+                         // cispo: r is outside of the bounds
 };
 [[nodiscard]] LossTerm loss_term(const LossRule& rule, const LossInput& in);
 

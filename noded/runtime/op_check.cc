@@ -110,6 +110,8 @@ Result<OpSize> check(const wire::ForwardBackwardArgsT& args, const ModelShape& s
       !std::isfinite(args.clip_high))
     return error(Code::INVALID_ARGUMENT, "clip_low %g, clip_high %g: 0 <= low <= high is needed",
                  double{args.clip_low}, double{args.clip_high});
+  if (!(args.beta >= 0.0F) || !std::isfinite(args.beta))
+    return error(Code::INVALID_ARGUMENT, "beta %g must be finite, 0 or more", double{args.beta});
   OpSize size;
   for (std::size_t i = 0; i < args.data.size(); ++i) {
     PLEXRL_TRY(check_datum(*args.data[i], args.loss, shape, i));

@@ -68,11 +68,11 @@ TEST(Abi, SizesOfStructures) {
   EXPECT_EQ(sizeof(plexrl_model_info), 104U);
   EXPECT_EQ(sizeof(plexrl_generate_options), 72U);
   EXPECT_EQ(sizeof(plexrl_datum), 48U);
-  EXPECT_EQ(sizeof(plexrl_forward_backward_options), 56U);
+  EXPECT_EQ(sizeof(plexrl_forward_backward_options), 64U);  // 56 before beta
   EXPECT_EQ(sizeof(plexrl_optim_options), 56U);
   EXPECT_EQ(sizeof(plexrl_timing), 40U);
   EXPECT_EQ(sizeof(plexrl_sequence), 32U);
-  EXPECT_EQ(sizeof(plexrl_train_result), 48U);
+  EXPECT_EQ(sizeof(plexrl_train_result), 56U);  // 48 before entropy_mean
   EXPECT_EQ(sizeof(plexrl_optim_result), 24U);
   EXPECT_EQ(sizeof(plexrl_save_result), 40U);
   EXPECT_EQ(sizeof(plexrl_lease_options), 48U);

@@ -297,6 +297,7 @@ class FakeService {
       case wire::OpArgs::ForwardBackwardArgs: {
         wire::ForwardBackwardResultT r;
         r.loss_sum = 2.5;
+        r.entropy_mean = static_cast<double>(submit.args.AsForwardBackwardArgs()->beta);
         r.token_count = 3;
         r.logprobs.push_back(std::make_unique<wire::FloatRowT>());
         r.logprobs[0]->values = {-0.5F};

@@ -46,7 +46,7 @@ class Datum(c.Structure):
 class ForwardBackwardOptions(c.Structure):
     _fields_ = [("size", c.c_size_t), ("loss", c.c_int), ("data", c.POINTER(Datum)),
                 ("datum_count", c.c_size_t), ("clip_low", c.c_double), ("clip_high", c.c_double),
-                ("forward_only", c.c_int)]
+                ("forward_only", c.c_int), ("beta", c.c_double)]
 
 
 class OptimOptions(c.Structure):
@@ -58,7 +58,7 @@ class OptimOptions(c.Structure):
 class TrainResult(c.Structure):
     _fields_ = [("size", c.c_size_t), ("loss_sum", c.c_double), ("token_count", c.c_uint64),
                 ("ratio_mean", c.c_double), ("clip_fraction", c.c_double),
-                ("logprob_drop_mean", c.c_double)]
+                ("logprob_drop_mean", c.c_double), ("entropy_mean", c.c_double)]
 
 
 class SequenceResult(c.Structure):
@@ -71,7 +71,7 @@ class SaveResult(c.Structure):
                 ("bytes", c.c_uint64), ("sha256", c.c_char_p)]
 
 
-CROSS_ENTROPY, IMPORTANCE_SAMPLING, PPO = 0, 1, 2
+CROSS_ENTROPY, IMPORTANCE_SAMPLING, PPO, CISPO, DRO = range(5)
 CHECKPOINT, WEIGHTS = 0, 1
 
 
@@ -132,7 +132,7 @@ class Model:
         return [([rows[i].tokens[j] for j in range(rows[i].count)],
                  [rows[i].logprobs[j] for j in range(rows[i].count)]) for i in range(count.value)]
 
-    def forward_backward(self, loss, data):
+    def forward_backward(self, loss, data, **options):
         kept, made = [], []
         for datum in data:
             arrays = {}
@@ -145,7 +145,7 @@ class Model:
                               **{k: c.cast(a, c.POINTER(a._type_)) for k, a in arrays.items()}))
         array = (Datum * len(made))(*made)
         op = self.wait("plexrl_forward_backward",
-                       c.byref(_made(ForwardBackwardOptions, loss=loss, data=array, datum_count=len(made))))
+                       c.byref(_made(ForwardBackwardOptions, loss=loss, data=array, datum_count=len(made), **options)))
         result = _made(TrainResult)
         self.call("plexrl_op_get_train_result", op, c.byref(result))
         return result, self.rows(op)

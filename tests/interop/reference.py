@@ -6,6 +6,7 @@ Formulas: RMSNorm (Zhang and Sennrich 2019), rotary embedding in half-split form
 grouped-query attention (Ainslie et al. 2023), SwiGLU (Shazeer 2020), AdamW (Loshchilov and Hutter 2019).
 """
 import autograd.numpy as np
+from autograd.tracer import getval
 
 PREFIX = "model.layers.{}."
 
@@ -90,13 +91,42 @@ def target_logprobs(datum, w, config):
     return table[np.arange(len(datum["tokens"])), np.array(datum["target_tokens"])]
 
 
-def ppo_loss(data, w, config, low=0.8, high=1.2):
+def entropy_mean(data, column, w, config):
+    """Mean entropy in nats of the predictions where the datum's `column` is not 0."""
+    values = []
+    for datum in data:
+        table = log_probabilities(datum["tokens"], w, config)
+        values.append(-np.sum(np.exp(table) * table, axis=-1)[np.array(datum[column]) != 0])
+    return np.mean(np.concatenate(values))
+
+
+def policy_loss(data, w, config, gain):
+    """-sum of gain(logp, q, advantage) where the advantage is not 0."""
     total = 0.0
     for datum in data:
-        advantage = np.array(datum["advantages"])
-        ratio = np.exp(target_logprobs(datum, w, config) - np.array(datum["logprobs"]))
-        total = total - np.sum(np.minimum(ratio * advantage, np.clip(ratio, low, high) * advantage))
+        advantage, q = np.array(datum["advantages"]), np.array(datum["logprobs"])
+        values = gain(target_logprobs(datum, w, config), q, advantage)
+        total = total - np.sum(np.where(advantage != 0, values, 0.0))
     return total
+
+
+def ppo_loss(data, w, config, low=0.8, high=1.2):
+    def gain(logp, q, advantage):
+        ratio = np.exp(logp - q)
+        return np.minimum(ratio * advantage, np.clip(ratio, low, high) * advantage)
+    return policy_loss(data, w, config, gain)
+
+
+def cispo_loss(data, w, config, low=0.8, high=1.2):
+    """The clipped ratio is a constant (MiniMax-M1, 2025)."""
+    def gain(logp, q, advantage):
+        return getval(np.clip(np.exp(logp - q), low, high)) * advantage * logp
+    return policy_loss(data, w, config, gain)
+
+
+def dro_loss(data, w, config, beta):
+    """Direct reward optimisation with a quadratic penalty (Richemond et al. 2024)."""
+    return policy_loss(data, w, config, lambda logp, q, advantage: advantage * logp - beta / 2 * (logp - q) ** 2)
 
 
 def cross_entropy_loss(data, w, config):

@@ -11,9 +11,11 @@ from autograd import grad
 from safetensors.numpy import load_file
 
 import reference
-from plexrl_c import CHECKPOINT, CROSS_ENTROPY, PPO, WEIGHTS, Model
+from plexrl_c import CHECKPOINT, CISPO, CROSS_ENTROPY, DRO, PPO, WEIGHTS, Model
 from service import CONFIGS, Service
 
+BETA = 0.2  # of dro
+CLIP = {"clip_low": 0.9, "clip_high": 1.3}  # of cispo
 OPTIMIZER = {"learning_rate": 1e-3, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "grad_clip_norm": 1.0}
 
 
@@ -46,20 +48,30 @@ def check_logprobs(model, version, weights, random, config):
 
 
 def check_training(model, weights, folder, random, config):
-    """One ppo batch and one cross-entropy batch, accumulated, then one step."""
-    ppo, sft = make_data(random, 6, True, config), make_data(random, 4, False, config)
-    for datum in ppo:
+    """One batch of each kind of loss, accumulated, then one step."""
+    ppo, cispo, dro = (make_data(random, n, True, config) for n in (6, 3, 3))
+    sft = make_data(random, 4, False, config)
+    for datum in ppo + cispo + dro:
         noise = random.normal(scale=0.2, size=len(datum["tokens"]))
         datum["logprobs"] = (reference.target_logprobs(datum, weights, config) + noise).tolist()
+        datum["advantages"][0], datum["logprobs"][0] = 0.0, 0.0  # a prompt position
     result, rows = model.forward_backward(PPO, ppo)
+    close("entropy", result.entropy_mean, reference.entropy_mean(ppo, "advantages", weights, config), 1e-5)
     close("ppo loss", result.loss_sum, reference.ppo_loss(ppo, weights, config), 1e-3)
     for row, datum in zip(rows, ppo):
         close("target logprobs", row, reference.target_logprobs(datum, weights, config), 2e-5)
     result, _ = model.forward_backward(CROSS_ENTROPY, sft)
     close("cross entropy loss", result.loss_sum, reference.cross_entropy_loss(sft, weights, config), 1e-3)
 
+    close("entropy", result.entropy_mean, reference.entropy_mean(sft, "weights", weights, config), 1e-5)
+    result, _ = model.forward_backward(CISPO, cispo, **CLIP)
+    close("cispo loss", result.loss_sum, reference.cispo_loss(cispo, weights, config, 0.9, 1.3), 1e-3)
+    result, _ = model.forward_backward(DRO, dro, beta=BETA)
+    close("dro loss", result.loss_sum, reference.dro_loss(dro, weights, config, BETA), 1e-3)
+
     def total(w):
-        return reference.ppo_loss(ppo, w, config) + reference.cross_entropy_loss(sft, w, config)
+        return (reference.ppo_loss(ppo, w, config) + reference.cross_entropy_loss(sft, w, config)
+                + reference.cispo_loss(cispo, w, config, 0.9, 1.3) + reference.dro_loss(dro, w, config, BETA))
 
     gradients = grad(total)(weights)
     expected = reference.adamw_first_step(weights, gradients, OPTIMIZER["learning_rate"], 0.9, 0.95, 1e-8, 1.0)

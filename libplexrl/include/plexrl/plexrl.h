@@ -13,7 +13,8 @@
  * live until that object is freed. Arrays that the caller passes are copied before the call
  * returns. Errors: every fallible call returns a plexrl_status and, on failure, fills `err` (may be
  * NULL) with a text that says what happened and what to do. Outputs are set only on success.
- * Structures that the caller fills begin with `size` = sizeof(struct), so that fields can be added.
+ * Structures that the caller fills begin with `size` = sizeof(struct), so that fields can be added
+ * at the end; a program built before they were goes on as it is.
  * Order: training operations (forward_backward, optim_step, save, load) of a model are executed
  * exactly once in the order of submission, also across a reconnect; sampling (generate, logprobs)
  * is unordered and names an immutable version of the weights.
@@ -175,8 +176,9 @@ typedef struct plexrl_generate_options {
 } plexrl_generate_options;
 
 /* A datum of a loss. All arrays have `count` elements; position i of tokens predicts
- * target_tokens[i]. cross_entropy reads weights; importance_sampling and ppo read logprobs (the
- * sampler's) and advantages. */
+ * target_tokens[i]. cross_entropy reads weights; all others read logprobs (the sampler's) and
+ * advantages. A position whose weight or advantage is 0 does not count: it adds nothing to the
+ * loss, the gradients and the means. */
 typedef struct plexrl_datum {
   size_t count;
   const int32_t* tokens;
@@ -186,10 +188,14 @@ typedef struct plexrl_datum {
   const float* advantages;
 } plexrl_datum;
 
+/* Sums over the positions that count, with logp of the target, q = logprobs, A = advantages and
+ * r = exp(logp - q). */
 typedef enum plexrl_loss {
   PLEXRL_LOSS_CROSS_ENTROPY = 0,       /* -sum(w * logp) */
   PLEXRL_LOSS_IMPORTANCE_SAMPLING = 1, /* -sum(exp(logp - q) * A) */
-  PLEXRL_LOSS_PPO = 2 /* -sum(min(r * A, clip(r, low, high) * A)), r = exp(logp - q) */
+  PLEXRL_LOSS_PPO = 2,                 /* -sum(min(r * A, clip(r, low, high) * A)) */
+  PLEXRL_LOSS_CISPO = 3, /* -sum(clip(r, low, high) * A * logp), the factor without a gradient */
+  PLEXRL_LOSS_DRO = 4    /* -sum(A * logp - beta / 2 * (logp - q)^2) */
 } plexrl_loss;
 
 typedef struct plexrl_forward_backward_options {
@@ -197,9 +203,12 @@ typedef struct plexrl_forward_backward_options {
   plexrl_loss loss;
   const plexrl_datum* data;
   size_t datum_count;
-  double clip_low;  /* ppo, absolute ratio; 0 with clip_high 0: 0.8 */
+  double clip_low;  /* ppo, cispo: absolute ratio; 0 with clip_high 0: 0.8 */
   double clip_high; /* 0 with clip_low 0: 1.2 */
   int forward_only; /* not 0: no gradients */
+  /* dro: 0 or more; 0: 0.01. Without the term of beta the loss is cross_entropy with the advantages
+   * as weights. */
+  double beta;
 } plexrl_forward_backward_options;
 
 typedef struct plexrl_optim_options {
@@ -292,7 +301,11 @@ typedef struct plexrl_train_result {
   size_t size;
   double loss_sum;
   uint64_t token_count;
+  /* Means over the positions that count: of r (1 for cross_entropy); how many r are clipped (ppo:
+   * without a gradient therefore; cispo: outside of the bounds); of q - logp; of the entropy of the
+   * prediction, in nats. */
   double ratio_mean, clip_fraction, logprob_drop_mean;
+  double entropy_mean;
 } plexrl_train_result;
 PLEXRL_API plexrl_status plexrl_op_get_train_result(plexrl_op* op, plexrl_train_result* result,
                                                     plexrl_error* err) PLEXRL_NOEXCEPT;

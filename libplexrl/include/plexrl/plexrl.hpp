@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -96,6 +97,7 @@ struct TrainResult {
   double clip_fraction = 0;
   double logprob_drop_mean = 0;
   std::vector<std::vector<float>> logprobs;  // of the targets, per datum
+  double entropy_mean = 0;                   // nats, of the predictions that count
 };
 struct OptimResult {
   std::uint64_t step = 0;
@@ -188,8 +190,8 @@ inline void read(plexrl_op* op, TrainResult& result) {
   plexrl_train_result r{};
   r.size = sizeof r;
   check([&](plexrl_error* e) { return plexrl_op_get_train_result(op, &r, e); });
-  result = {r.loss_sum,      r.token_count,       r.ratio_mean,
-            r.clip_fraction, r.logprob_drop_mean, read_rows(op)};
+  result = {r.loss_sum,          r.token_count, r.ratio_mean,  r.clip_fraction,
+            r.logprob_drop_mean, read_rows(op), r.entropy_mean};
 }
 inline void read(plexrl_op* op, OptimResult& result) {
   plexrl_optim_result r{};
@@ -233,9 +235,10 @@ struct GenerateOptions {
 struct ForwardBackwardOptions {
   plexrl_loss loss = PLEXRL_LOSS_CROSS_ENTROPY;
   std::vector<Datum> data{};
-  double clip_low = 0.8;  // ppo only
+  double clip_low = 0.8;  // ppo and cispo
   double clip_high = 1.2;
   bool forward_only = false;
+  double beta = 0.01;  // dro only
 };
 struct OptimOptions {
   double learning_rate = 0;
@@ -301,6 +304,8 @@ class Model {
     o.clip_low = options.clip_low;
     o.clip_high = options.clip_high;
     o.forward_only = options.forward_only ? 1 : 0;
+    // Here 0 is a value; in C it asks for the default.
+    o.beta = options.beta == 0 ? std::numeric_limits<double>::min() : options.beta;
     return submit<TrainResult>([&](plexrl_op** op, plexrl_error* e) {
       return plexrl_forward_backward(model_.get(), &o, op, e);
     });

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "client/c_api.h"
 
@@ -71,7 +72,9 @@ TEST(ForwardBackwardArgs, ColumnsThatTheLossReadsAreNeeded) {
             "data[0]: this loss needs logprobs and advantages");
   options.data = &rl;
   EXPECT_TRUE(forward_backward_args(options).has_value());
-  options.loss = static_cast<plexrl_loss>(3);
+  options.loss = PLEXRL_LOSS_DRO;
+  EXPECT_EQ(forward_backward_args(options)->loss, wire::LossKind::Dro);
+  options.loss = static_cast<plexrl_loss>(PLEXRL_LOSS_DRO + 1);
   EXPECT_EQ(forward_backward_args(options).error().code(), Code::INVALID_ARGUMENT);
 }
 
@@ -84,6 +87,23 @@ TEST(ForwardBackwardArgs, ClipZeroMeansTheDefault) {
   EXPECT_FLOAT_EQ(forward_backward_args(options)->clip_low, 0.8F);
   options.clip_high = 3;
   EXPECT_FLOAT_EQ(forward_backward_args(options)->clip_low, 0.0F);
+}
+
+TEST(ForwardBackwardArgs, BetaZeroMeansTheDefault) {
+  const plexrl_datum rl{3, kTokens, kTokens, nullptr, kFloats, kFloats};
+  plexrl_forward_backward_options options{};
+  options.loss = PLEXRL_LOSS_DRO;
+  options.data = &rl;
+  options.datum_count = 1;
+  EXPECT_FLOAT_EQ(forward_backward_args(options)->beta, 0.01F);
+  options.beta = 0.5;
+  EXPECT_FLOAT_EQ(forward_backward_args(options)->beta, 0.5F);
+  options.beta = std::numeric_limits<double>::min();  // a nothing of the caller's
+  EXPECT_EQ(forward_backward_args(options)->beta, 0.0F);
+  for (const double bad : {-0.1, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    options.beta = bad;
+    EXPECT_EQ(forward_backward_args(options).error().code(), Code::INVALID_ARGUMENT) << bad;
+  }
 }
 
 TEST(OptimArgs, DefaultsAndBadNumbers) {
@@ -110,6 +130,35 @@ TEST(Structs, SizeIsChecked) {
   options.size = sizeof options - 1;
   EXPECT_EQ(read_struct(&options, "x").error().code(), Code::INVALID_ARGUMENT);
   EXPECT_EQ(read_struct<plexrl_optim_options>(nullptr, "x").error().code(), Code::INVALID_ARGUMENT);
+}
+
+// A program that was built before beta and entropy_mean were there.
+TEST(Structs, SizesOfEarlierHeadersAreTaken) {
+  plexrl_forward_backward_options options{};
+  options.size = 56;
+  options.forward_only = 1;
+  options.beta = 7;  // what lies behind its structure
+  const auto read = read_struct(&options, "x");
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->forward_only, 1);
+  EXPECT_EQ(read->beta, 0);
+  options.size = 55;
+  EXPECT_EQ(read_struct(&options, "x").error().code(), Code::INVALID_ARGUMENT);
+
+  plexrl_train_result value{}, out{};
+  value.loss_sum = 3;
+  value.entropy_mean = 2;
+  out.size = 48;
+  out.entropy_mean = 7;
+  ASSERT_TRUE(write_struct(&out, value, "x").ok());
+  EXPECT_EQ(out.size, 48U);
+  EXPECT_EQ(out.loss_sum, 3);
+  EXPECT_EQ(out.entropy_mean, 7);
+  out.size = sizeof out;
+  ASSERT_TRUE(write_struct(&out, value, "x").ok());
+  EXPECT_EQ(out.entropy_mean, 2);
+  out.size = 47;
+  EXPECT_EQ(write_struct(&out, value, "x").code(), Code::INVALID_ARGUMENT);
 }
 
 TEST(Structs, LaterFieldsAreFineWhileTheyAreZero) {

@@ -70,12 +70,16 @@ TEST_F(SessionTest, EveryKindOfOperationReturnsItsResult) {
             (std::vector<std::vector<float>>{{-1.0F, -2.0F}}));
   ForwardBackwardOptions train;
   train.data = {{{1}, {2}, {1.0F}, {}, {}}};
-  EXPECT_DOUBLE_EQ(model.forward_backward(train).get().loss_sum, 2.5);
-  EXPECT_EQ(model.optim_step({.learning_rate = 1e-3}).get().step, 2U);
+  const TrainResult trained = model.forward_backward(train).get();
+  EXPECT_DOUBLE_EQ(trained.loss_sum, 2.5);
+  EXPECT_FLOAT_EQ(static_cast<float>(trained.entropy_mean), 0.01F);  // the fake says beta
+  train.beta = 0;                                                    // a value, not the default
+  EXPECT_EQ(model.forward_backward(train).get().entropy_mean, 0.0);
+  EXPECT_EQ(model.optim_step({.learning_rate = 1e-3}).get().step, 3U);
   EXPECT_EQ(model.publish().get().version, 4U);
   EXPECT_EQ(model.save("name").get().sha256, "abc");
   EXPECT_EQ(model.load("name").get().step, 0U);
-  EXPECT_EQ(service_.executed(), (std::vector<std::uint64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(service_.executed(), (std::vector<std::uint64_t>{1, 2, 3, 4, 5, 6}));
 }
 
 TEST_F(SessionTest, ReadersRefuseAnOperationOfAnotherKind) {

@@ -124,7 +124,7 @@ TEST_P(AtenDevice, GenerateDrawsTheSameTokens) {
 TEST_P(AtenDevice, TrainingAgreesStepByStep) {
   unsigned seed = 1;
   for (const LossKind loss :
-       {LossKind::CrossEntropy, LossKind::ImportanceSampling, LossKind::Ppo, LossKind::Ppo}) {
+       {LossKind::CrossEntropy, LossKind::ImportanceSampling, LossKind::Ppo, LossKind::Dro}) {
     double norms[2] = {};
     std::vector<float> gradients[2];
     for (std::size_t i = 0; i < 2; ++i) {

@@ -82,6 +82,22 @@ TEST(Kernels, LogSumExpAndItsExtremes) {
   EXPECT_FLOAT_EQ(log_sum_exp(far, 3), 1000.0F);
 }
 
+TEST(Kernels, EntropyAndItsExtremes) {
+  for (const std::int64_t count : {1, 19, 32, 4096, 50021})
+    for (const double scale : {0.01, 1.0, 30.0}) {
+      const at::Tensor x = at::randn({count}) * scale + 7;
+      const LogSum got = log_sum_and_entropy(x.data_ptr<float>(), count);
+      const at::Tensor logp = at::log_softmax(x.to(at::kDouble), 0);
+      const double want = -(logp.exp() * logp).sum().item<double>();
+      EXPECT_NEAR(got.entropy, want, 2e-6 * want + 1e-7) << count << " " << scale;
+      EXPECT_EQ(got.log_sum, log_sum_exp(x.data_ptr<float>(), count));
+    }
+  const float far[] = {-INFINITY, 1000.0F, 0.0F};
+  EXPECT_NEAR(log_sum_and_entropy(far, 3).entropy, 0.0, 1e-30);
+  const float even[] = {-1000.0F, 5.0F, 5.0F};
+  EXPECT_NEAR(log_sum_and_entropy(even, 3).entropy, std::log(2.0), 1e-7);
+}
+
 TEST(Kernels, ExpWeightsAreProbabilitiesUpToTheirSum) {
   const at::Tensor x = at::randn({101}) * 5;
   at::Tensor p = at::empty_like(x);

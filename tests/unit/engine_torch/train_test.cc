@@ -32,6 +32,7 @@ wire::ForwardBackwardArgsT batch(const ModelConfig& c, LossKind loss, unsigned s
   std::mt19937 random(seed);
   wire::ForwardBackwardArgsT args;
   args.loss = loss;
+  args.beta = 0.3F;
   for (const std::size_t length : lengths) args.data.push_back(datum(random, length, c.vocab_size));
   return args;
 }
@@ -41,6 +42,18 @@ wire::ForwardBackwardResultT forward_backward(HeldModel& model, wire::ForwardBac
   auto value = run_op(model, args_union(std::move(args)), -1, 0, between);
   EXPECT_TRUE(value) << value.error().to_string();
   return *value->AsForwardBackwardResult();
+}
+
+// What a policy loss makes larger, at each position.
+at::Tensor gain(const wire::ForwardBackwardArgsT& args, const at::Tensor& logp, const at::Tensor& q,
+                const at::Tensor& a) {
+  const at::Tensor r = at::exp(logp - q);
+  const at::Tensor clipped = r.clamp(args.clip_low, args.clip_high);
+  if (args.loss == LossKind::ImportanceSampling) return r * a;
+  if (args.loss == LossKind::Ppo) return at::minimum(r * a, clipped * a);
+  if (args.loss == LossKind::Cispo) return clipped.detach() * a * logp;
+  const at::Tensor drift = (logp - q).square() * (0.5 * static_cast<double>(args.beta));
+  return logp * a - drift * (a != 0);
 }
 
 // The loss of the whole batch as plain autograd computes it, datum by datum; gradients add to the
@@ -63,10 +76,7 @@ at::Tensor oracle_loss(const TrainDecoder& decoder, const wire::ForwardBackwardA
       total = total - (floats(d->weights) * logp).sum();
       continue;
     }
-    const at::Tensor r = at::exp(logp - floats(d->logprobs));
-    const at::Tensor a = floats(d->advantages);
-    const at::Tensor clipped = r.clamp(args.clip_low, args.clip_high) * a;
-    total = total - (args.loss == LossKind::Ppo ? at::minimum(r * a, clipped) : r * a).sum();
+    total = total - gain(args, logp, floats(d->logprobs), floats(d->advantages)).sum();
   }
   return total;
 }
@@ -86,6 +96,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{TrainMode::Full, LossKind::Ppo, false},
                     Case{TrainMode::Lora, LossKind::CrossEntropy, false},
                     Case{TrainMode::Lora, LossKind::Ppo, true},
+                    Case{TrainMode::Full, LossKind::Cispo, true},
+                    Case{TrainMode::Lora, LossKind::Cispo, false},
+                    Case{TrainMode::Full, LossKind::Dro, false},
+                    Case{TrainMode::Lora, LossKind::Dro, true},
                     Case{TrainMode::Full, LossKind::Ppo, true, Family::kQwen2},
                     Case{TrainMode::Full, LossKind::CrossEntropy, false, Family::kQwen3},
                     Case{TrainMode::Lora, LossKind::CrossEntropy, true, Family::kQwen2},
@@ -120,7 +134,13 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
   config.tied_head = GetParam().tied;
   HeldModel model(layout_of(config, GetParam().mode, GetParam().mode == TrainMode::Lora ? 3 : 0));
   model.shake(0.05);
-  (void)forward_backward(model, batch(config, GetParam().loss));
+  // The factor of cispo has no derivative: bounds that are one number hold it.
+  const auto held = [&] {
+    auto args = batch(config, GetParam().loss);
+    if (args.loss == LossKind::Cispo) args.clip_low = args.clip_high = 1.1F;
+    return args;
+  };
+  (void)forward_backward(model, held());
   std::mt19937 random(5);
   const float h = 2e-3F;
   for (const TensorSlot& slot : model.layout.trainable.slots) {
@@ -128,7 +148,7 @@ TEST_P(Gradients, AgreeWithFiniteDifferences) {
     const auto loss_at = [&](float shift) {
       const float before = model.weights.span()[at];
       model.weights.span()[at] = before + shift;
-      auto args = batch(config, GetParam().loss);
+      auto args = held();
       args.forward_only = true;
       const double loss = forward_backward(model, std::move(args)).loss_sum;
       model.weights.span()[at] = before;
@@ -184,6 +204,57 @@ TEST(ForwardBackward, MetricsByHand) {
   EXPECT_NEAR(result.logprob_drop_mean, drop / n, 1e-6);
   EXPECT_NEAR(result.clip_fraction, clipped / n, 1e-6);
   EXPECT_GT(clipped, 0);
+}
+
+TEST(ForwardBackward, ClippedFractionOfCispoHasBothSides) {
+  HeldModel model(layout_of(tiny_config(), TrainMode::Full));
+  const auto args = batch(tiny_config(), LossKind::Cispo);
+  const auto result = forward_backward(model, batch(tiny_config(), LossKind::Cispo));
+  double loss = 0, clipped = 0, count = 0;
+  for (std::size_t d = 0; d < args.data.size(); ++d)
+    for (std::size_t i = 0; i < args.data[d]->tokens.size(); ++i) {
+      const double a = args.data[d]->advantages[i];
+      if (a == 0) continue;
+      const double logp = result.logprobs[d]->values[i];
+      const double r = std::exp(logp - static_cast<double>(args.data[d]->logprobs[i]));
+      ++count, clipped += r > 1.2 || r < 0.8;
+      loss -= std::clamp(r, 0.8, 1.2) * a * logp;
+    }
+  EXPECT_NEAR(result.loss_sum, loss, 1e-5);
+  EXPECT_NEAR(result.clip_fraction, clipped / count, 1e-6);
+  EXPECT_GT(clipped, 0);
+  EXPECT_LT(clipped, count);
+}
+
+// Of the positions that count, over several micro-batches; the same without gradients.
+TEST(ForwardBackward, EntropyIsTheMeanOfThePositionsThatCount) {
+  const std::vector<std::size_t> lengths(120, 13);
+  HeldModel model(layout_of(demo_config(), TrainMode::Lora, 8));
+  model.shake(0.05);
+  const TrainDecoder decoder(model.state, false);
+  auto args = batch(demo_config(), LossKind::Ppo, 3, lengths);
+  double total = 0, count = 0;
+  for (const auto& d : args.data) {
+    const auto n = static_cast<std::int64_t>(d->tokens.size());
+    const at::Tensor ids = at::from_blob(d->tokens.data(), {1, n}, at::kInt).to(at::kLong);
+    const at::Tensor logits = at::mm(decoder.hidden(ids).squeeze(0), decoder.head().t());
+    const at::Tensor logp = at::log_softmax(logits.detach().to(at::kDouble), -1);
+    const at::Tensor entropy = -(logp.exp() * logp).sum(-1);
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (d->advantages[static_cast<std::size_t>(i)] == 0) continue;
+      total += entropy[i].item<double>();
+      ++count;
+    }
+  }
+  args.forward_only = true;
+  const auto only = forward_backward(model, std::move(args));
+  EXPECT_NEAR(only.entropy_mean, total / count, 1e-6);
+  EXPECT_GT(only.entropy_mean, 0.1);
+  const auto both = forward_backward(model, batch(demo_config(), LossKind::Ppo, 3, lengths));
+  EXPECT_EQ(both.entropy_mean, only.entropy_mean);
+  const auto supervised =
+      forward_backward(model, batch(demo_config(), LossKind::CrossEntropy, 3, lengths));
+  EXPECT_EQ(supervised.entropy_mean, only.entropy_mean);  // the same positions count
 }
 
 TEST(ForwardBackward, GradientsAddUpUntilTheStep) {
@@ -278,6 +349,11 @@ TEST(ForwardBackward, BadArgumentsAreNamedAndChangeNothing) {
   fails(kBad, "logprobs[1]", [](Args& a) { a.data[0]->logprobs[1] = std::nanf(""); });
   fails(kBad, "advantages[1]", [](Args& a) { a.data[0]->advantages[1] = INFINITY; });
   fails(kBad, "clip_low", [](Args& a) { a.clip_low = 2.0F; });
+  fails(kBad, "clip_low", [](Args& a) { a.loss = LossKind::Cispo, a.clip_low = 2.0F; });
+  fails(kBad, "clip_low", [](Args& a) { a.loss = LossKind::Cispo, a.clip_high = INFINITY; });
+  fails(kBad, "beta", [](Args& a) { a.loss = LossKind::Dro, a.beta = -0.1F; });
+  fails(kBad, "beta", [](Args& a) { a.loss = LossKind::Dro, a.beta = std::nanf(""); });
+  fails(kBad, "ratio", [](Args& a) { a.loss = LossKind::Cispo, a.data[0]->logprobs[1] = -1e4F; });
   fails(kBad, "data[2]", [](Args& a) { a.data[2]->tokens.clear(); });
   fails(Code::UNSUPPORTED, "loss", [](Args& a) { a.loss = static_cast<LossKind>(9); });
   fails(Code::TOO_LARGE, "positions", [](Args& a) {

@@ -111,6 +111,21 @@ TEST(OpCheck, ArraysOfADatumHaveOneLength) {
   EXPECT_EQ(code_of(training(std::move(args))), Code::INVALID_ARGUMENT);
 }
 
+TEST(OpCheck, NumbersOfALossAreInTheirRange) {
+  const auto answer = [](auto&& spoil) {
+    auto args = cross_entropy();
+    spoil(args);
+    return code_of(training(std::move(args)));
+  };
+  using Args = wire::ForwardBackwardArgsT;
+  EXPECT_EQ(answer([](Args& a) { a.beta = 0; }), Code::OK);
+  EXPECT_EQ(answer([](Args& a) { a.beta = -1; }), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(answer([](Args& a) { a.beta = NAN; }), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(answer([](Args& a) { a.beta = INFINITY; }), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(answer([](Args& a) { a.clip_high = 0.5F; }), Code::INVALID_ARGUMENT);
+  EXPECT_EQ(answer([](Args& a) { a.loss = static_cast<wire::LossKind>(5); }), Code::UNSUPPORTED);
+}
+
 TEST(OpCheck, TrainingNeedsANumberAndSamplingHasNone) {
   auto submit = training(cross_entropy());
   submit.seq = 0;
