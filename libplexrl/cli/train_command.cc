@@ -95,9 +95,29 @@ CLI::Validator number_above_zero(bool or_zero) {
           or_zero ? "0.." : "above 0"};
 }
 
-void add_model_options(CLI::App& command, TrainOptions& options) {
-  command.add_option("--env", options.environment, "sort, add, countdown[:N] or jsonl:FILE")
+void add_environment_options(CLI::App& command, TrainOptions& options) {
+  auto* environment =
+      command.add_option("--env", options.environment, "sort, add, countdown[:N] or jsonl:FILE")
+          ->capture_default_str();
+  auto* workers = command
+                      .add_option("--env-cmd", options.env_command,
+                                  "command of an environment's workers, in place of --env")
+                      ->excludes(environment);
+  command.add_option("--env-workers", options.env_workers, "workers of --env-cmd")
+      ->check(CLI::Range(1U, 200U))
+      ->needs(workers)
       ->capture_default_str();
+  command.add_option("--env-timeout", options.env_timeout_s, "seconds for a worker's reply")
+      ->check(CLI::Range(0.001, 86'400.0))
+      ->needs(workers)
+      ->capture_default_str();
+  command.add_option("--max-turns", options.max_turns, "answers of the model in an episode")
+      ->check(CLI::Range(1U, 1000U))
+      ->needs(workers)
+      ->capture_default_str();
+}
+
+void add_model_options(CLI::App& command, TrainOptions& options) {
   command.add_option("--model-name", options.model_name, "the job's name for its model")
       ->capture_default_str();
   command.add_option("--base", options.base, "base model; default: the first of the grant");
@@ -241,6 +261,7 @@ void add_file_options(CLI::App& command, TrainOptions& options) {
 void add_train(CLI::App& app, Run& chosen) {
   auto* command = app.add_subcommand("train", "train a model by GRPO on verifiable rewards");
   auto options = std::make_shared<TrainCommandOptions>();
+  add_environment_options(*command, options->train);
   add_model_options(*command, options->train);
   add_grpo_options(*command, options->train);
   add_objective_options(*command, options->train);

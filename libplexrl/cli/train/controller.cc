@@ -267,6 +267,8 @@ Status Controller::roll_out(StepRecord& record, RolloutBatch& batch) {
   const auto answers = static_cast<double>(drawn.answers);
   record.reward = drawn.reward_sum / answers;
   record.new_tokens = drawn.new_tokens;
+  record.failed_episodes = drawn.failed;
+  record.env_s = drawn.env_s;
   record.stopped_fraction = static_cast<double>(drawn.stopped) / answers;
   record.answer_tokens = static_cast<double>(drawn.new_tokens) / answers;
   record.groups = drawn.groups;
@@ -275,7 +277,7 @@ Status Controller::roll_out(StepRecord& record, RolloutBatch& batch) {
   batch = std::move(drawn.batch);
   for (std::size_t row = 0; row < batch.sequences.size(); ++row) {
     const double penalty =
-        length_penalty(options_, limits_.max_new_tokens, batch.sequences[row].tokens.size());
+        length_penalty(options_, limits_.max_new_tokens, batch.sequences[row].own_tokens());
     batch.rewards[row] -= penalty;
     record.length_penalty += penalty / static_cast<double>(batch.sequences.size());
   }
@@ -293,7 +295,8 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
   for (const auto& part :
        minibatches(rows, options_.minibatches, options_.seed, state_.grpo_done)) {
     double tokens = 0.0;
-    for (const auto row : part) tokens += static_cast<double>(batch.sequences[row].tokens.size());
+    for (const auto row : part) tokens += static_cast<double>(batch.sequences[row].own_tokens());
+    tokens = std::max(tokens, 1.0);  // all may have been dropped
     std::vector<Datum> data;
     data.reserve(part.size());
     for (const auto row : part)
@@ -398,7 +401,7 @@ nlohmann::json Controller::summary(const nlohmann::json& held_out, const SaveRes
   const std::size_t few = std::min<std::size_t>(3, rewards.size());
   const bool whole = state_.first_known_step == 0;
   nlohmann::json document = {
-      {"env", options_.environment},
+      {"env", options_.env_command.empty() ? options_.environment : options_.env_command},
       {"base", options_.base},
       {"train", options_.train_mode},
       {"lora_rank", options_.lora_rank},

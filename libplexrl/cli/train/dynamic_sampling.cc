@@ -11,6 +11,8 @@ void count(const RolloutBatch& drawn, std::uint32_t samples, StepSamples& result
   result.answers += drawn.sequences.size();
   result.stopped += drawn.stopped;
   result.new_tokens += drawn.new_tokens;
+  result.failed += drawn.failed;
+  result.env_s += drawn.env_s;
   for (const double reward : drawn.rewards) result.reward_sum += reward;
   for (std::size_t group = 0; group < drawn.prompts.size(); ++group)
     result.groups_without_signal += has_signal(drawn, samples, group) ? 0 : 1;

@@ -18,6 +18,8 @@ struct StepSamples {
   std::uint64_t answers = 0;
   std::uint64_t stopped = 0;  // answers that ended themselves
   std::uint64_t new_tokens = 0;
+  std::uint64_t failed = 0;  // episodes that their environment lost
+  double env_s = 0.0;        // spent waiting for environments
   double reward_sum = 0.0;
 };
 

@@ -33,6 +33,8 @@ struct Attempt {
   bool stopped = false;    // the model ended it; false: it was cut at the length limit
 };
 
+class EnvPool;
+
 class Environment {
  public:
   virtual ~Environment() = default;
@@ -49,6 +51,9 @@ class Environment {
   [[nodiscard]] virtual Status check_problems(const std::function<Status(const Problem&)>&) const {
     return {};
   }
+  // Not nullptr: problems are episodes of these workers, and nothing below but stop_text() and
+  // max_answer_chars() is asked for.
+  [[nodiscard]] virtual EnvPool* workers() { return nullptr; }
   // One reward per attempt, in order.
   [[nodiscard]] virtual Result<std::vector<double>> score(const std::vector<Attempt>& attempts) = 0;
 };
@@ -57,7 +62,7 @@ class Environment {
 [[nodiscard]] double exact_match(const Attempt& attempt);
 [[nodiscard]] std::vector<double> exact_matches(const std::vector<Attempt>& attempts);
 
-// "sort", "add", "countdown", "countdown:N" or "jsonl:FILE".
+// "sort", "add", "countdown", "countdown:N" or "jsonl:FILE", or the workers of --env-cmd.
 [[nodiscard]] Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& options);
 
 }  // namespace plexrl::cli

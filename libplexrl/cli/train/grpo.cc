@@ -72,6 +72,7 @@ Datum ppo_datum(const Tokens& prompt, const Sequence& sequence, float advantage)
   datum.logprobs.assign(count, 0.0F);
   datum.advantages.assign(count, 0.0F);
   for (std::size_t i = first; i < count; ++i) {
+    if (!sequence.own.empty() && !sequence.own[i - first]) continue;
     datum.logprobs[i] = sequence.logprobs[i - first];
     datum.advantages[i] = advantage;
   }

@@ -40,8 +40,8 @@ inline constexpr double kClipHigh = 1.2;
                                                 std::span<const double> rewards,
                                                 std::uint32_t group);
 
-// A datum of one sampled sequence: prompt and answer shifted, advantage on answer
-// positions.
+// A datum of one sampled sequence: prompt and answer shifted, advantage on positions of tokens that
+// the model wrote.
 [[nodiscard]] Datum ppo_datum(const Tokens& prompt, const Sequence& sequence, float advantage);
 
 // Row numbers 0..rows-1 in random order, cut into `count` parts whose sizes differ by at most one.

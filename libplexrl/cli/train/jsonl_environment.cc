@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "cli/train/messages.h"
+
 namespace plexrl::cli {
 namespace {
 
@@ -27,22 +29,11 @@ Result<std::string> field(const nlohmann::json& object, const char* name, bool n
 
 // {} when there are none.
 Result<std::vector<Message>> messages_of(const nlohmann::json& object) {
-  std::vector<Message> messages;
   const auto found = object.find("messages");
-  if (found == object.end()) return messages;
+  if (found == object.end()) return std::vector<Message>();
   if (object.contains("prompt"))
     return error(Code::INVALID_ARGUMENT, R"(both "prompt" and "messages"; write one of them)");
-  if (!found->is_array() || found->empty())
-    return error(Code::INVALID_ARGUMENT, "\"messages\" is not a list of some messages");
-  for (const nlohmann::json& one : *found) {
-    if (!one.is_object())
-      return error(Code::INVALID_ARGUMENT,
-                   R"(a message is not an object; write {"role":"user","content":"..."})");
-    PLEXRL_ASSIGN(std::string role, field(one, "role", true));
-    PLEXRL_ASSIGN(std::string content, field(one, "content", true));
-    messages.push_back({std::move(role), std::move(content)});
-  }
-  return messages;
+  return read_messages(*found);
 }
 
 // What the side of a problem hangs on.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Apart from environment.cc, so that one environment can be had without all others.
 #include "cli/train/add_environment.h"
+#include "cli/train/command_environment.h"
 #include "cli/train/countdown_environment.h"
 #include "cli/train/jsonl_environment.h"
 #include "cli/train/sort_environment.h"
@@ -9,6 +10,7 @@ namespace plexrl::cli {
 
 Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& options) {
   constexpr std::string_view kJsonl = "jsonl:";
+  if (!options.env_command.empty()) return CommandEnvironment::open(options);
   if (options.environment.starts_with(kJsonl)) return JsonlEnvironment::open(options);
   if (!options.verifier.empty())
     return error(Code::INVALID_ARGUMENT,

@@ -3,7 +3,29 @@
 
 #include <numeric>
 
+#include "cli/train/episode_rollout.h"
+
 namespace plexrl::cli {
+
+namespace {
+
+// Of the tasks of a worker. Those of training are even and those held out odd, so that even an
+// environment that looks at nothing else does not train on what it is evaluated with; below 2^53,
+// which every JSON reader keeps.
+std::vector<std::uint64_t> task_seeds(Random random, std::uint32_t count, bool held_out) {
+  std::vector<std::uint64_t> seeds;
+  for (std::uint32_t i = 0; i < count; ++i)
+    seeds.push_back((random.next() >> 12) * 2 + (held_out ? 1 : 0));
+  return seeds;
+}
+
+}  // namespace
+
+Status check_sequence(const Sequence& sequence, std::size_t row) {
+  if (!sequence.tokens.empty() && sequence.tokens.size() == sequence.logprobs.size()) return {};
+  return error(Code::PROTOCOL, "generate: row %zu has %zu tokens and %zu log-probabilities", row,
+               sequence.tokens.size(), sequence.logprobs.size());
+}
 
 double RolloutBatch::mean_reward() const {
   if (rewards.empty()) return 0.0;
@@ -43,14 +65,16 @@ Result<RolloutBatch> Rollout::resample(std::uint64_t step, std::uint64_t round,
 
 Result<RolloutBatch> Rollout::draw(Random problem, Random seed, std::uint32_t prompts,
                                    std::uint64_t version) {
-  std::vector<Problem> problems;
-  problems.reserve(prompts);
-  for (std::uint32_t i = 0; i < prompts; ++i)
-    problems.push_back(environment_.training_problem(problem));
   GenerateRequest request;
   request.version = version;
   request.samples_per_prompt = options_.samples;
   request.temperature = options_.temperature;
+  if (environment_.workers() != nullptr)
+    return episodes(task_seeds(problem, prompts, false), false, request, seed);
+  std::vector<Problem> problems;
+  problems.reserve(prompts);
+  for (std::uint32_t i = 0; i < prompts; ++i)
+    problems.push_back(environment_.training_problem(problem));
   request.seed = seed.next();
   return run(problems, std::move(request));
 }
@@ -58,15 +82,25 @@ Result<RolloutBatch> Rollout::draw(Random problem, Random seed, std::uint32_t pr
 Result<RolloutBatch> Rollout::held_out(std::uint64_t step, std::uint64_t version,
                                        double temperature) {
   Random random(options_.seed, Stream::kEvaluation, 0);
+  Random seeds(options_.seed, Stream::kEvaluationSeed, step);
+  GenerateRequest request;
+  request.version = version;
+  request.temperature = temperature;
+  if (environment_.workers() != nullptr)
+    return episodes(task_seeds(random, options_.eval_prompts, true), true, request, seeds);
   std::vector<Problem> problems;
   problems.reserve(options_.eval_prompts);
   for (std::uint32_t i = 0; i < options_.eval_prompts; ++i)
     problems.push_back(environment_.held_out_problem(random));
-  GenerateRequest request;
-  request.version = version;
-  request.temperature = temperature;
-  request.seed = Random(options_.seed, Stream::kEvaluationSeed, step).next();
+  request.seed = seeds.next();
   return run(problems, std::move(request));
+}
+
+Result<RolloutBatch> Rollout::episodes(const std::vector<std::uint64_t>& tasks, bool held_out,
+                                       const GenerateRequest& request, Random seeds) {
+  EpisodeRollout rollout(service_, meter_, *environment_.workers(), tokenizer_, format_, options_,
+                         limits_);
+  return rollout.run(tasks, held_out, request, seeds);
 }
 
 Status Rollout::check_length(const Problem& problem, const Tokens& prompt) const {
@@ -105,9 +139,7 @@ Status Rollout::score(const std::vector<Problem>& problems, std::uint32_t sample
   attempts.reserve(batch.sequences.size());
   for (std::size_t row = 0; row < batch.sequences.size(); ++row) {
     const Sequence& sequence = batch.sequences[row];
-    if (sequence.tokens.empty() || sequence.tokens.size() != sequence.logprobs.size())
-      return error(Code::PROTOCOL, "generate: row %zu has %zu tokens and %zu log-probabilities",
-                   row, sequence.tokens.size(), sequence.logprobs.size());
+    PLEXRL_TRY(check_sequence(sequence, row));
     Tokens answer = sequence.tokens;
     if (sequence.stopped) answer.pop_back();
     attempts.push_back({&problems[row / samples], tokenizer_.decode(answer), sequence.stopped});

@@ -18,6 +18,8 @@ struct RolloutBatch {
   std::vector<double> rewards;
   std::uint64_t new_tokens = 0;
   std::uint64_t stopped = 0;  // sequences that ended themselves
+  std::uint64_t failed = 0;   // episodes that their environment lost
+  double env_s = 0.0;         // spent waiting for environments
   [[nodiscard]] double mean_reward() const;
 };
 
@@ -30,6 +32,9 @@ struct AnswerLimits {
   std::uint32_t max_new_tokens = 1;
   std::uint32_t max_positions = 0;  // of the model, prompt included
 };
+
+// PROTOCOL: not a row that a generation has.
+[[nodiscard]] Status check_sequence(const Sequence& sequence, std::size_t row);
 
 class Rollout {
  public:
@@ -53,6 +58,9 @@ class Rollout {
                                           std::uint64_t version);
   [[nodiscard]] Result<RolloutBatch> run(const std::vector<Problem>& problems,
                                          GenerateRequest request);
+  [[nodiscard]] Result<RolloutBatch> episodes(const std::vector<std::uint64_t>& tasks,
+                                              bool held_out, const GenerateRequest& request,
+                                              Random seeds);
   [[nodiscard]] Status check_length(const Problem& problem, const Tokens& prompt) const;
   [[nodiscard]] Status score(const std::vector<Problem>& problems, std::uint32_t samples,
                              RolloutBatch& batch);

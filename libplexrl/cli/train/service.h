@@ -8,6 +8,7 @@
 // publish (doc/service.md), which is how a restarted controller knows it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,6 +54,12 @@ struct Sequence {
   Tokens tokens;  // new ones; the stop token is the last when `stopped`
   std::vector<float> logprobs;
   bool stopped = false;
+  // By token: the model wrote it, not its environment, which is not trained on; empty: all.
+  std::vector<bool> own = {};
+  [[nodiscard]] std::size_t own_tokens() const {
+    if (own.empty()) return tokens.size();
+    return static_cast<std::size_t>(std::count(own.begin(), own.end(), true));
+  }
 };
 
 enum class Loss : std::uint8_t { kCrossEntropy, kImportanceSampling, kPpo };

@@ -42,6 +42,8 @@ nlohmann::json to_json(const StepRecord& record) {
           {"other_tenants_s", record.times.other_tenants_s},
           {"switch_s", record.times.switch_s},
           {"tool_s", record.tool_s},
+          {"env_s", record.env_s},
+          {"failed_episodes", record.failed_episodes},
           {"tool_simulated", record.tool_s > 0.0},
           {"learning_rate", record.learning_rate},
           {"loss", record.loss},

@@ -16,7 +16,7 @@
 
 namespace plexrl::cli {
 
-// A GRPO step. Times in seconds; wall = busy + wait + tool + the controller's own work.
+// A GRPO step. Times in seconds; wall = busy + wait + tool + env + the controller's own work.
 struct StepRecord {
   std::uint64_t step = 0;  // from 1
   std::uint64_t steps = 0;
@@ -31,6 +31,8 @@ struct StepRecord {
   std::uint64_t new_tokens = 0;
   double wall_s = 0.0;
   double tool_s = 0.0;  // simulated
+  double env_s = 0.0;   // waiting for the workers of --env-cmd
+  std::uint64_t failed_episodes = 0;
   OpTimes times;
   double learning_rate = 0.0;
   double loss = 0.0;

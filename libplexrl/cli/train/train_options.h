@@ -22,8 +22,12 @@ struct TrainOptions {
   std::string train_mode;       // empty: the grant's
   std::uint32_t lora_rank = 0;  // 0: the grant's
   std::uint64_t seed = 1;
-  bool chat = false;   // prompts are messages of the model's chat template
-  std::string system;  // with chat: the message before them; empty: none
+  std::string env_command;        // of worker processes, in place of environment
+  std::uint32_t env_workers = 8;  // episodes at a time
+  double env_timeout_s = 60.0;    // of a worker's reply
+  std::uint32_t max_turns = 8;    // answers of the model in an episode
+  bool chat = false;              // prompts are messages of the model's chat template
+  std::string system;             // with chat: the message before them; empty: none
 
   // policy gradient
   std::string algorithm = "grpo";  // see grpo.h
