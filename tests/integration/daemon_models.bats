@@ -8,11 +8,12 @@ build='' node='' daemon='' # the helpers set them
 setup() { require_daemon; }
 teardown() { drop_node; }
 
-# A node whose model has a byte-level BPE, in a folder that only the service can read.
+# make_bpe_node [POSITIONS]: a node whose model has a byte-level BPE, in a folder that only the service can read.
 make_bpe_node() {
   make_node
   rm -r "$node/model"
-  sed -i -e 's/"vocab_size": 32/"vocab_size": 300/' "$node/shape.json"
+  sed -i -e 's/"vocab_size": 32/"vocab_size": 300/' \
+    -e "s/\"max_position_embeddings\": 48/\"max_position_embeddings\": ${1:-48}/" "$node/shape.json"
   "$build/plexrl-engine" --init-model "$node/model" --config "$node/shape.json" --seed 7
   rm "$node/model/plexrl_tokenizer.json"
   python3 "$BATS_TEST_DIRNAME/small_bpe.py" "$node/model"
@@ -63,4 +64,35 @@ train_as_user() {
   run train_as_user nobody 71 full --env sort --steps 1
   [ "$status" = 1 ]
   [[ $output == *"tokenizer.json has 301 tokens, the model 300"* ]]
+}
+
+@test "a task with a tool is trained in turns, in a chat, and the same way each time" {
+  make_bpe_node 320
+  start_daemon
+  install -d -o nobody "$node/mine"
+  cp -r "$BATS_TEST_DIRNAME/../../doc/examples" "$node/examples"
+  chmod -R a+rX "$node/examples"
+  local job
+  for job in 72 73; do
+    train_as_user nobody "$job" lora --env-cmd "exec python3 $node/examples/calculator/calculator_env.py" \
+      --env-workers 3 --max-turns 2 --chat --system 'You have a calculator.' --steps 2 --prompts 2 --samples 2 \
+      --max-new-tokens 8 --eval-prompts 3 --log "log.$job" --summary "summary.$job"
+    jq -e '.steps == 2 and .held_out.prompts == 3' "$node/mine/summary.$job"
+    # Two turns of at most 8 tokens, and all workers did what they should.
+    jq -es 'map(select(.phase == "grpo")) | length == 2 and
+      all(.failed_episodes == 0 and .env_s > 0 and .new_tokens > 4 and .new_tokens <= 64)' "$node/mine/log.$job"
+  done
+  [ "$(jq .state_sha256 "$node/mine/summary.72")" = "$(jq .state_sha256 "$node/mine/summary.73")" ]
+  run pgrep -f "$node/examples"
+  [ "$status" = 1 ]
+}
+
+@test "a command that is no environment is told before a step" {
+  make_bpe_node
+  start_daemon
+  install -d -o nobody "$node/mine"
+  run train_as_user nobody 74 lora --env-cmd 'echo hello; echo why >&2' --steps 1
+  [ "$status" = 1 ]
+  [[ $output == *"'hello', which is not a JSON object"* ]]
+  [[ $output == *why* ]]
 }

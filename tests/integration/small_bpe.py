@@ -6,6 +6,10 @@ import json
 import sys
 
 
+CHAT = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+
 def alphabet():
     """The printable stand-ins of bytes that byte-level BPE uses."""
     kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
@@ -29,7 +33,8 @@ def main():
                            "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None,
                            "decoder": byte_level,
                            "model": {"type": "BPE", "unk_token": None, "vocab": vocab, "merges": merges}},
-        "tokenizer_config.json": {"eos_token": "<|im_end|>", "bos_token": {"content": "<|im_start|>"}},
+        "tokenizer_config.json": {"eos_token": "<|im_end|>", "bos_token": {"content": "<|im_start|>"},
+                                  "chat_template": CHAT},
         "generation_config.json": {"eos_token_id": [added[2]["id"], added[0]["id"]]},
     }
     for name, content in files.items():
