@@ -9,15 +9,16 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/unique_fd.h"
 #include "models/gguf_file.h"
 #include "models/gguf_tokenizer.h"
+#include "models/partial_directory.h"
 #include "models/safetensors.h"
+#include "models/weight_files.h"
+#include "models/write_file.h"
 
 namespace plexrl::model {
 namespace {
@@ -215,27 +216,16 @@ std::vector<float> unpermuted(const std::vector<float>& values, std::int64_t hea
   return out;
 }
 
-Result<UniqueFd> create_file(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
-  if (fd) return fd;
-  return errno_error(Code::IO, errno, "create '%s'", path.c_str());
-}
-
-Status synced(const UniqueFd& fd, const std::string& path) {
-  return ::fsync(fd.get()) == 0 ? Status()
-                                : errno_error(Code::IO, errno, "sync '%s'", path.c_str());
-}
-
 Status write_json(const std::string& path, const json& document) {
-  PLEXRL_ASSIGN(const UniqueFd fd, create_file(path));
-  const std::string text = document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-  for (std::string_view left = text; !left.empty();) {
-    const ssize_t put = ::write(fd.get(), left.data(), left.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return errno_error(Code::IO, put < 0 ? errno : EIO, "write '%s'", path.c_str());
-    left.remove_prefix(static_cast<std::size_t>(put));
-  }
-  return synced(fd, path);
+  return write_text(path, document.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+std::uint64_t missing_bytes(int fd, const std::vector<TensorSpec>& specs) {
+  struct stat info {};
+  const auto there = ::fstat(fd, &info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
+  std::uint64_t bytes = 0;
+  for (const TensorSpec& spec : specs) bytes += spec.bytes;
+  return bytes - std::min(bytes, there);
 }
 
 Status write_weights(const GgufFile& file, const std::vector<Planned>& plan,
@@ -248,47 +238,38 @@ Status write_weights(const GgufFile& file, const std::vector<Planned>& plan,
     specs.push_back({one.to, DType::kF32, one.shape, elements * sizeof(float)});
   }
   PLEXRL_ASSIGN(const UniqueFd fd, create_file(path));
-  PLEXRL_ASSIGN(auto writer,
-                SafetensorsWriter::begin(fd.get(), std::move(specs), {{"format", "pt"}}));
+  PLEXRL_TRY(check_room(path, missing_bytes(fd.get(), specs)));
+  PLEXRL_ASSIGN(auto writer, SafetensorsWriter::begin(fd.get(), std::move(specs),
+                                                      {{"format", "pt"}}, /*keep_equal=*/true));
   std::uint64_t done = 0;
   for (const Planned& one : plan) {
     PLEXRL_ASSIGN(auto values, file.read(one.from));
     if (one.heads != 0) values = unpermuted(values, one.heads, one.shape.front());
     PLEXRL_TRY(writer.append(values.data(), values.size() * sizeof(float)));
     done += values.size();
-    if (!progress(done, model->parameters))
-      return error(Code::CANCELLED, "the import was cancelled");
+    if (!progress(done * sizeof(float), model->parameters * sizeof(float)))
+      return error(Code::CANCELLED, "the import was cancelled; the same command goes on from here");
   }
   PLEXRL_ASSIGN(model->bytes, writer.finish());
-  return synced(fd, path);
+  return sync_file(fd.get(), path);
 }
 
-Status write_directory(const GgufFile& file, const Family& family, const std::string& to,
+// config.json comes last, so that what is not whole has none.
+Status write_directory(const GgufFile& file, const Family& family, const PartialDirectory& to,
                        const ImportProgress& progress, ImportedModel* model) {
   PLEXRL_ASSIGN(const TokenizerFiles tokenizer, tokenizer_of(file));
   PLEXRL_ASSIGN(Shape shape, shape_of(file, family));
   shape.vocabulary = static_cast<std::int64_t>(tokenizer.vocabulary);
   PLEXRL_ASSIGN(const auto plan, plan_of(file, family, shape));
-  PLEXRL_TRY(write_json(to + "/config.json", config_of(family, shape)));
-  PLEXRL_TRY(write_json(to + "/tokenizer.json", tokenizer.tokenizer));
-  PLEXRL_TRY(write_json(to + "/tokenizer_config.json", tokenizer.config));
-  return write_weights(file, plan, to + "/model.safetensors", progress, model);
+  PLEXRL_TRY(to.keep_only({kWeightFile}));
+  PLEXRL_TRY(write_json(to.file("tokenizer.json"), tokenizer.tokenizer));
+  PLEXRL_TRY(write_json(to.file("tokenizer_config.json"), tokenizer.config));
+  PLEXRL_TRY(write_weights(file, plan, to.file(kWeightFile), progress, model));
+  return write_json(to.file("config.json"), config_of(family, shape));
 }
 
-// `partial` and what is in it are on disk before the name is.
-Status publish(const std::string& partial, const std::string& to) {
-  const std::filesystem::path parent = std::filesystem::absolute(to).parent_path();
-  for (const std::string& path : {partial, parent.string()}) {
-    const UniqueFd dir(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (!dir || ::fsync(dir.get()) != 0)
-      return errno_error(Code::IO, errno, "sync '%s'", path.c_str());
-    if (path == partial &&
-        ::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) != 0)
-      return errno_error(errno == EEXIST ? Code::EXISTS : Code::IO, errno, "rename to '%s'",
-                         to.c_str());
-  }
-  return {};
-}
+// What a later import can go on from.
+bool worth_keeping(Code code) { return code == Code::CANCELLED || code == Code::IO; }
 
 }  // namespace
 
@@ -300,20 +281,17 @@ Result<ImportedModel> import_gguf(const std::string& from, const std::string& to
                        from.c_str());
   PLEXRL_ASSIGN(const GgufFile file, GgufFile::open(fd.get()));
   PLEXRL_ASSIGN(const Family family, family_of(file));
-  struct stat info {};
-  if (::lstat(to.c_str(), &info) == 0)
-    return error(Code::EXISTS, "'%s' is there already; remove it first", to.c_str());
-  const std::string partial = to + ".partial";
-  std::error_code code;
-  std::filesystem::remove_all(partial, code);
-  if (::mkdir(partial.c_str(), 0755) != 0)
-    return errno_error(Code::IO, errno, "make directory '%s'", partial.c_str());
+  PLEXRL_ASSIGN(PartialDirectory partial, PartialDirectory::open(to));
   ImportedModel model;
   model.architecture = family.name;
+  const auto hashed = [&](std::uint64_t) {
+    return progress(model.parameters * sizeof(float), model.parameters * sizeof(float));
+  };
   Status status = write_directory(file, family, partial, progress, &model);
-  if (status.ok()) status = publish(partial, to);
+  if (status.ok()) status = partial.write_checksums(hashed);
+  if (status.ok()) status = partial.publish();
   if (status.ok()) return model;
-  std::filesystem::remove_all(partial, code);
+  if (!worth_keeping(status.code())) partial.remove();
   return status;
 }
 

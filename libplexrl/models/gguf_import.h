@@ -17,14 +17,14 @@ struct ImportedModel {
   std::uint64_t bytes = 0;  // of model.safetensors
 };
 
-// Called after each tensor; false ends the import with CANCELLED.
-using ImportProgress = std::function<bool(std::uint64_t done, std::uint64_t parameters)>;
+// Called after each tensor, with bytes of float32; false ends the import with CANCELLED.
+using ImportProgress = std::function<bool(std::uint64_t done, std::uint64_t all)>;
 
-// Makes the directory `to`, whose parent must exist; EXISTS when it is there. It is written under
-// the name `to`.partial and renamed when all is on disk, so what is there is whole; one that an
-// earlier import left is removed first. UNSUPPORTED names the architecture, key or tensor that is
-// not known; CORRUPT and INVALID_ARGUMENT what is wrong with the file. Memory: the largest tensor
-// twice.
+// Makes the directory `to`, whose parent must exist; EXISTS when it is there. It is a
+// PartialDirectory until then; what an import that was cancelled or failed by IO left of the
+// weights and is equal is not written again. BUSY: another import. UNSUPPORTED names the
+// architecture, key or tensor that is not known; CORRUPT and INVALID_ARGUMENT what is wrong with
+// the file. Memory: the largest tensor twice.
 [[nodiscard]] Result<ImportedModel> import_gguf(const std::string& from, const std::string& to,
                                                 const ImportProgress& progress);
 

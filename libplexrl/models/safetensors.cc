@@ -13,6 +13,7 @@
 
 #include "models/half.h"
 #include "models/read_at.h"
+#include "models/write_file.h"
 
 namespace plexrl::model {
 namespace {
@@ -35,16 +36,16 @@ constexpr DTypeRow kDTypes[] = {{DType::kF32, "F32", 4},
                                 {DType::kBF16, "BF16", 2},
                                 {DType::kU64, "U64", 8}};
 
-Status pwrite_all(int fd, const void* from, std::uint64_t bytes, std::uint64_t offset) {
-  const auto* at = static_cast<const std::byte*>(from);
-  while (bytes > 0) {
-    const ssize_t put =
-        ::pwrite(fd, at, std::min<std::uint64_t>(bytes, 1U << 30), static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return errno_error(Code::IO, put < 0 ? errno : EIO, "safetensors: write");
-    at += put, bytes -= static_cast<std::uint64_t>(put), offset += static_cast<std::uint64_t>(put);
+// Whether the file has these bytes there. What cannot be read is not equal.
+bool equal_at(int fd, const void* data, std::uint64_t bytes, std::uint64_t offset) {
+  std::vector<std::byte> part(std::min<std::uint64_t>(bytes, 1 << 20));
+  for (std::uint64_t at = 0; at < bytes; at += part.size()) {
+    const std::uint64_t count = std::min<std::uint64_t>(part.size(), bytes - at);
+    if (!read_at(fd, part.data(), count, offset + at, "").ok() ||
+        std::memcmp(part.data(), static_cast<const std::byte*>(data) + at, count) != 0)
+      return false;
   }
-  return {};
+  return true;
 }
 
 float widen(DType type, std::uint16_t value) {
@@ -56,22 +57,48 @@ bool printable(const std::string& name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
 
-// JSON objects silently keep one of two equal keys, so they are counted while parsing.
+// What the header says, while it is parsed. JSON objects silently keep one of two equal keys, so
+// names are looked at here; and a header of the largest size may describe far more values than
+// memory should be spent on, so from the first value too many nothing is kept any more.
+class HeaderWatch {
+ public:
+  bool operator()(int depth, json::parse_event_t event, const json& value) {
+    if (!status_.ok()) return false;
+    if (event == json::parse_event_t::key && depth == 1) {
+      const auto& name = value.get_ref<const std::string&>();
+      values_ = name == kMetadata ? kMaxMetadata : kMaxValues;
+      if (!names_.insert(name).second)
+        status_ = error(Code::CORRUPT, "safetensors: tensor '%s' occurs twice",
+                        name.substr(0, kMaxName).c_str());
+      if (names_.size() > kMaxTensors)
+        status_ = error(Code::TOO_LARGE, "safetensors: more than %zu tensors", kMaxTensors);
+    } else if (values_-- == 0) {
+      status_ = error(Code::CORRUPT, "safetensors: the header holds more than tensors need");
+    }
+    return status_.ok();
+  }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  static constexpr std::size_t kMaxValues = 64;  // of one tensor: 3 keys, 8 dimensions, 2 offsets
+  static constexpr std::size_t kMaxMetadata = 8192;
+  static constexpr std::size_t kMaxTensors = 1 << 17;
+  std::set<std::string> names_;
+  std::size_t values_ = kMaxValues;
+  Status status_;
+};
+
 Result<json> parse_header(const std::string& text) {
-  std::set<std::string> names;
-  std::string twice;
-  const auto watch = [&](int depth, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::key && depth == 1 &&
-        !names.insert(value.get<std::string>()).second)
-      twice = value.get<std::string>();
-    return true;
-  };
-  json header = json::parse(text, watch, false);
+  HeaderWatch watch;
+  json header = json::parse(
+      text,
+      [&watch](int depth, json::parse_event_t event, json& value) {
+        return watch(depth, event, value);
+      },
+      false);
+  PLEXRL_TRY(watch.status());
   if (header.is_discarded() || !header.is_object())
     return error(Code::CORRUPT, "safetensors: the header is not a JSON object");
-  if (!twice.empty())
-    return error(Code::CORRUPT, "safetensors: tensor '%s' occurs twice",
-                 twice.substr(0, kMaxName).c_str());
   return header;
 }
 
@@ -181,7 +208,8 @@ Result<SafetensorsFile> SafetensorsFile::open(int fd) {
   PLEXRL_ASSIGN(const json header, parse_header(text));
   SafetensorsFile file;
   file.fd_ = fd;
-  const std::uint64_t data_at = sizeof length + length;
+  file.size_ = size;
+  file.data_at_ = sizeof length + length;
   for (const auto& [name, entry] : header.items()) {
     if (name == kMetadata) {
       if (!entry.is_object())
@@ -192,10 +220,27 @@ Result<SafetensorsFile> SafetensorsFile::open(int fd) {
     }
     if (!printable(name))
       return error(Code::CORRUPT, "safetensors: a tensor's name is not printable");
-    PLEXRL_ASSIGN(file.tensors_[name], parse_tensor(name, entry, data_at, size - data_at));
+    PLEXRL_ASSIGN(file.tensors_[name],
+                  parse_tensor(name, entry, file.data_at_, size - file.data_at_));
   }
   PLEXRL_TRY(check_overlap(file.tensors_));
   return file;
+}
+
+Status SafetensorsFile::check_cover() const {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;  // begin, bytes
+  for (const auto& [name, tensor] : tensors_) ranges.emplace_back(tensor.begin, tensor.bytes);
+  std::sort(ranges.begin(), ranges.end());
+  std::uint64_t at = data_at_;
+  for (const auto& [begin, bytes] : ranges) {
+    if (begin != at)
+      return error(Code::CORRUPT, "safetensors: byte %llu of the data belongs to no tensor",
+                   static_cast<unsigned long long>(at - data_at_));
+    at += bytes;
+  }
+  if (at == size_) return {};
+  return error(Code::CORRUPT, "safetensors: %llu bytes behind the last tensor",
+               static_cast<unsigned long long>(size_ - at));
 }
 
 Status SafetensorsFile::check(const std::string& name, std::span<const std::int64_t> shape) const {
@@ -240,18 +285,20 @@ Result<std::uint64_t> SafetensorsFile::read_u64(const std::string& name) const {
 }
 
 Result<SafetensorsWriter> SafetensorsWriter::begin(
-    int fd, std::vector<TensorSpec> tensors, const std::map<std::string, std::string>& metadata) {
+    int fd, std::vector<TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
+    bool keep_equal) {
   const std::string header = header_text(tensors, metadata);
   const std::uint64_t length = header.size();
-  PLEXRL_TRY(pwrite_all(fd, &length, sizeof length, 0));
-  PLEXRL_TRY(pwrite_all(fd, header.data(), length, sizeof length));
-  return SafetensorsWriter(fd, std::move(tensors), sizeof length + length);
+  PLEXRL_TRY(write_at(fd, &length, sizeof length, 0, "safetensors"));
+  PLEXRL_TRY(write_at(fd, header.data(), length, sizeof length, "safetensors"));
+  return SafetensorsWriter(fd, std::move(tensors), sizeof length + length, keep_equal);
 }
 
 Status SafetensorsWriter::append(const void* data, std::uint64_t bytes) {
   PLEXRL_CHECK(next_ < tensors_.size() && bytes == tensors_[next_].bytes,
                "tensors are written in their order, each as large as it was said");
-  PLEXRL_TRY(pwrite_all(fd_, data, bytes, at_).within("tensor '" + tensors_[next_].name + "'"));
+  if (!keep_equal_ || !equal_at(fd_, data, bytes, at_))
+    PLEXRL_TRY(write_at(fd_, data, bytes, at_, "tensor '" + tensors_[next_].name + "'"));
   at_ += bytes;
   ++next_;
   return {};

@@ -44,6 +44,11 @@ class SafetensorsFile {
     return metadata_;
   }
 
+  // The tensors cover the data without a gap, as the safetensors library wants it. CORRUPT. The
+  // engine does not need it.
+  [[nodiscard]] Status check_cover() const;
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return size_; }  // of the file
+
   // NOT_FOUND, INVALID_ARGUMENT (shape), UNSUPPORTED (dtype) name the tensor. F16 and BF16 are
   // converted. out.size() must be the product of shape.
   [[nodiscard]] Status check(const std::string& name, std::span<const std::int64_t> shape) const;
@@ -53,6 +58,8 @@ class SafetensorsFile {
 
  private:
   int fd_ = -1;
+  std::uint64_t size_ = 0;
+  std::uint64_t data_at_ = 0;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
@@ -67,19 +74,22 @@ struct TensorSpec {
 // A file of which not all tensors are in memory at once. Writes from offset 0; does not sync.
 class SafetensorsWriter {
  public:
-  // The fd is borrowed and must stay open.
+  // The fd is borrowed and must stay open. `keep_equal`: what the file has already and is equal is
+  // read instead of written; the fd must allow both.
   [[nodiscard]] static Result<SafetensorsWriter> begin(
-      int fd, std::vector<TensorSpec> tensors, const std::map<std::string, std::string>& metadata);
+      int fd, std::vector<TensorSpec> tensors, const std::map<std::string, std::string>& metadata,
+      bool keep_equal = false);
   // The next tensor, contiguous and little-endian.
   [[nodiscard]] Status append(const void* data, std::uint64_t bytes);
   // When all are written: truncates the file to what was written; returns that size.
   [[nodiscard]] Result<std::uint64_t> finish();
 
  private:
-  SafetensorsWriter(int fd, std::vector<TensorSpec> tensors, std::uint64_t at)
-      : fd_(fd), tensors_(std::move(tensors)), at_(at) {}
+  SafetensorsWriter(int fd, std::vector<TensorSpec> tensors, std::uint64_t at, bool keep_equal)
+      : fd_(fd), tensors_(std::move(tensors)), keep_equal_(keep_equal), at_(at) {}
   int fd_;
   std::vector<TensorSpec> tensors_;
+  bool keep_equal_;
   std::uint64_t at_;
   std::size_t next_ = 0;
 };

@@ -236,6 +236,7 @@ std::string Documents::status(const Viewer& viewer) {
   json document{{"version", PACKAGE_VERSION},
                 {"node", node_.options().node},
                 {"pool", node_.pool().name},
+                {"models", node_.pool().models},
                 {"cluster", node_.config().cluster},
                 {"state", node_.draining() ? "draining" : "ready"},
                 {"uptime_s", seconds(node_.clock().now().ns - node_.started().ns)},

@@ -62,9 +62,14 @@ OptionTable documented_options() {
   const std::filesystem::path directory = PLEXRL_SOURCE_DIR "/man";
   OptionTable table;
   read_page(directory / "plexrl.1", "", table);
-  for (const auto& [command, names] : real_options()) {
-    const auto page = directory / ("plexrl-" + command.substr(0, command.find(' ')) + ".1");
-    if (std::filesystem::exists(page)) read_page(page, command.substr(0, command.find(' ')), table);
+  const OptionTable real = real_options();
+  for (const auto& [command, names] : real) {
+    const std::string group = command.substr(0, command.find(' '));
+    const auto page = directory / ("plexrl-" + group + ".1");
+    if (!std::filesystem::exists(page)) continue;
+    read_page(page, group, table);
+    // Of commands that only have parts plexrl(1) just says where these are told.
+    if (!real.contains(group) && table[group].empty()) table.erase(group);
   }
   return table;
 }

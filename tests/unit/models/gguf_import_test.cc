@@ -8,6 +8,7 @@
 
 #include "models/safetensors.h"
 #include "small_gguf.h"
+#include "small_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace plexrl::model {
@@ -172,15 +173,27 @@ TEST_F(ImportTest, NothingIsOverwrittenAndLeftoversAre) {
   EXPECT_TRUE(import(llama()).has_value());
 }
 
-TEST_F(ImportTest, CanBeCancelledAndTellsHowFarItIs) {
+TEST_F(ImportTest, CanBeCancelledTellsHowFarItIsAndGoesOn) {
   std::vector<std::uint64_t> seen;
   const auto stop = [&](std::uint64_t done, std::uint64_t) {
     seen.push_back(done);
     return seen.size() < 3;
   };
   EXPECT_EQ(import(llama(), stop).error().code(), Code::CANCELLED);
-  EXPECT_EQ(seen, (std::vector<std::uint64_t>{48, 56, 120}));
-  EXPECT_FALSE(fs::exists(out() + ".partial"));
+  EXPECT_EQ(seen, (std::vector<std::uint64_t>{48 * 4, 56 * 4, 120 * 4}));
+  EXPECT_TRUE(fs::exists(out() + ".partial/model.safetensors"));
+  EXPECT_FALSE(fs::exists(out() + ".partial/config.json"));
+  // What is there but wrong does not stay.
+  std::fstream(out() + ".partial/model.safetensors", std::ios::in | std::ios::out)
+          .seekp(-8, std::ios::end)
+      << "damaged!";
+  ASSERT_TRUE(import(llama()).has_value());
+  const std::string resumed = read_bytes(out() + "/model.safetensors");
+  const std::string sums = read_bytes(out() + "/SHA256SUMS");
+  fs::remove_all(out());
+  ASSERT_TRUE(import(llama()).has_value());
+  EXPECT_EQ(resumed, read_bytes(out() + "/model.safetensors"));
+  EXPECT_EQ(sums, read_bytes(out() + "/SHA256SUMS"));
 }
 
 }  // namespace
