@@ -16,6 +16,8 @@ void fuzz_message(std::span<const std::uint8_t> bytes);
 void fuzz_engine_message(std::span<const std::uint8_t> bytes);
 // A GGUF file.
 void fuzz_gguf(std::span<const std::uint8_t> bytes);
+// A safetensors file.
+void fuzz_safetensors(std::span<const std::uint8_t> bytes);
 // A chat template to the first zero byte, and behind it the text of a message.
 void fuzz_chat(std::span<const std::uint8_t> bytes);
 // A tokenizer.json to the first zero byte, and behind it a text for it.
