@@ -49,9 +49,10 @@ daemon:
 
 
 class Service:
-    def __init__(self, build, config, model=None):
-        """`model`: a directory that is there; without one it is made by the configuration."""
+    def __init__(self, build, config, model=None, large=None):
+        """`model`: a directory that is there, of a large model unless told; without one it is made by the configuration."""
         self.config, self.model = config, model
+        self.large = model is not None if large is None else large
         self.build = pathlib.Path(build).resolve()
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="plexrl-interop-"))
         self.daemon = None
@@ -62,8 +63,8 @@ class Service:
             raise
 
     def _start(self):
-        large = self.model is not None
-        if not large:
+        large = self.large
+        if self.model is None:
             self._make_model()
         for name in ("run", "state"):
             (self.directory / name).mkdir(mode=0o755)
@@ -79,10 +80,15 @@ class Service:
                                        stdout=self.log, stderr=self.log)
         socket = self.directory / "run" / "plexrld.sock"
         deadline = time.monotonic() + 30
-        while not socket.exists():
+        # The socket is there before it is listened to.
+        while not self._answers(socket):
             if self.daemon.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("plexrld did not start: " + (self.directory / "log").read_text())
             time.sleep(0.02)
+
+    def _answers(self, socket):
+        words = [self.build / "plexrl", "status", "--socket", socket, "--timeout", "5"]
+        return socket.exists() and subprocess.run(words, capture_output=True, check=False).returncode == 0
 
     def _make_model(self):
         self.model = self.directory / "model"
