@@ -111,7 +111,7 @@ class Service:
         """Socket and token of a new job of root."""
         grant = f"v1:pool=rl:share=100:mem=256:mode={mode}:rank={rank}:slowdown=0:models=tiny"
         run = subprocess.run([self.build / "plexrl", "job", "open", "--socket", self.directory / "run" / "plexrld.sock",
-                              "--job-id", str(job_id), "--user", "root", "--grant", grant, "--json"],
+                              "--job-id", str(job_id), "--user", "root", "--grant", grant, "--timeout", "120", "--json"],
                              check=True, capture_output=True, text=True)
         pairs = json.loads(run.stdout)
         return pairs["PLEXRL_SOCKET"], pairs["PLEXRL_TOKEN"]
