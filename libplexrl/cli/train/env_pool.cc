@@ -35,13 +35,11 @@ pid_t parent_of(const char* pid) {
   char line[512] = {};
   const std::size_t got = std::fread(line, 1, sizeof line - 1, file);
   std::fclose(file);
-  // The name, in parentheses, may hold anything.
+  // "pid (name) state parent ...", of which the name may hold anything.
   const std::size_t name_end = std::string_view(line, got).rfind(')');
-  int parent = 0;
-  if (name_end == std::string_view::npos ||
-      std::sscanf(line + name_end + 1, " %*c %d", &parent) != 1)
-    return 0;
-  return parent;
+  constexpr std::size_t kToParent = sizeof ") S" - 1;
+  if (name_end == std::string_view::npos || name_end + kToParent >= got) return 0;
+  return static_cast<pid_t>(std::strtol(line + name_end + kToParent, nullptr, 10));
 }
 
 std::vector<pid_t> children_of(pid_t parent) {
