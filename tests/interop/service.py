@@ -79,7 +79,7 @@ class Service:
         self.daemon = subprocess.Popen([self.build / "plexrld", "--config", site, "--node", "interop1"],
                                        stdout=self.log, stderr=self.log)
         socket = self.directory / "run" / "plexrld.sock"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120  # a busy machine fills pools of gigabytes for long
         # The socket is there before it is listened to.
         while not self._answers(socket):
             if self.daemon.poll() is not None or time.monotonic() > deadline:
