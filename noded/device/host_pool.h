@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostPool: the engine's view of plexrld's host tier. Only the chunks of the tenant that is being
-// moved are mapped, and only for the time of the move. Any thread.
+// HostPool: the engine's view of plexrld's host tier. MappedPool has all of it mapped where that
+// pays; what it does not hold is mapped here, for the time of a move only. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -23,6 +23,7 @@ class HostPool {
                                          AddressRange::Access access) const;
   [[nodiscard]] std::size_t chunk_bytes() const noexcept { return chunk_bytes_; }
   [[nodiscard]] std::size_t chunk_count() const noexcept { return chunk_count_; }
+  [[nodiscard]] AddressRange::Pages pages() const noexcept { return pages_; }
   [[nodiscard]] int fd() const noexcept { return pool_.get(); }  // borrowed
 
  private:

@@ -11,34 +11,34 @@ namespace {
 // copy(host address, place in the segment, bytes) for every run of chunks: only what lies together
 // in the pool lies together in memory.
 template <class Copy>
-Status by_runs(const PinnedPool& pinned, std::span<const ChunkIndex> chunks,
+Status by_runs(const MappedPool& mapped, std::span<const ChunkIndex> chunks,
                std::size_t chunk_bytes, std::size_t bytes, const Copy& copy) {
   for (std::size_t at = 0; at < chunks.size();) {
     const ChunkRun run = run_at(chunks, at);
     const std::size_t from = at * chunk_bytes;
     const std::size_t end = std::min(bytes, from + run.count * chunk_bytes);
-    PLEXRL_TRY(copy(pinned.at(run.first), from, end - from));
+    PLEXRL_TRY(copy(mapped.at(run.first), from, end - from));
     at += run.count;
   }
   return {};
 }
 
-bool can_use(const PinnedPool* pinned, std::span<const ChunkIndex> chunks) {
-  return pinned != nullptr && !chunks.empty() && pinned->holds(chunks);
+bool can_use(const MappedPool* mapped, std::span<const ChunkIndex> chunks) {
+  return mapped != nullptr && !chunks.empty() && mapped->holds(chunks);
 }
 
 }  // namespace
 
 Status copy_to_host(DeviceBackend& device, const HostPool& host, const Reservation& segment,
-                    std::span<const ChunkIndex> chunks, const PinnedPool* pinned) {
+                    std::span<const ChunkIndex> chunks, const MappedPool* mapped) {
   const std::size_t bytes = segment.bytes();
   const std::size_t last = (chunks.size() - 1) * host.chunk_bytes();
-  if (can_use(pinned, chunks)) {
-    PLEXRL_TRY(by_runs(*pinned, chunks, host.chunk_bytes(), bytes,
+  if (can_use(mapped, chunks)) {
+    PLEXRL_TRY(by_runs(*mapped, chunks, host.chunk_bytes(), bytes,
                        [&](std::byte* to, std::size_t at, std::size_t count) {
                          return device.copy_out(to, segment.data() + at, count);
                        }));
-    stream_zero(pinned->at(chunks.back()) + (bytes - last), last + host.chunk_bytes() - bytes,
+    stream_zero(mapped->at(chunks.back()) + (bytes - last), last + host.chunk_bytes() - bytes,
                 best_copy_path());
     return {};
   }
@@ -49,9 +49,9 @@ Status copy_to_host(DeviceBackend& device, const HostPool& host, const Reservati
 }
 
 Status copy_from_host(DeviceBackend& device, const HostPool& host, Reservation& segment,
-                      std::span<const ChunkIndex> chunks, const PinnedPool* pinned) {
-  if (can_use(pinned, chunks))
-    return by_runs(*pinned, chunks, host.chunk_bytes(), segment.bytes(),
+                      std::span<const ChunkIndex> chunks, const MappedPool* mapped) {
+  if (can_use(mapped, chunks))
+    return by_runs(*mapped, chunks, host.chunk_bytes(), segment.bytes(),
                    [&](const std::byte* from, std::size_t at, std::size_t count) {
                      return device.copy_in(segment.data() + at, from, count);
                    });

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between the memory of a segment and chunks of the host pool: what every suspend, commit
-// and resume does, and what `plexrl bench swap` measures. The host chunks are mapped for the time
-// of the copy only, unless all of them are in `pinned`, which has them mapped. Any thread; not
-// twice at a time for one reservation.
+// and resume does, and what `plexrl bench swap` measures. Host chunks that are not all in `mapped`
+// are mapped for the time of the copy. Any thread; not twice at a time for one reservation.
 #pragma once
 
 #include <span>
 
 #include "device/host_pool.h"
-#include "device/pinned_pool.h"
+#include "device/mapped_pool.h"
 
 namespace plexrl::device {
 
@@ -16,11 +15,11 @@ namespace plexrl::device {
 // nothing of its former owner stays there.
 [[nodiscard]] Status copy_to_host(DeviceBackend& device, const HostPool& host,
                                   const Reservation& segment, std::span<const ChunkIndex> chunks,
-                                  const PinnedPool* pinned = nullptr);
+                                  const MappedPool* mapped = nullptr);
 // And back.
 [[nodiscard]] Status copy_from_host(DeviceBackend& device, const HostPool& host,
                                     Reservation& segment, std::span<const ChunkIndex> chunks,
-                                    const PinnedPool* pinned = nullptr);
+                                    const MappedPool* mapped = nullptr);
 // Zeroes what lies behind the segment's bytes in its last device chunk.
 [[nodiscard]] Status zero_tail(DeviceBackend& device, Reservation& segment);
 

@@ -45,7 +45,7 @@ class FillCommand final : public MemoryCommand {
     if (late.copy) return table_.device().copy_in(place.data(), late.copy->data(), place.bytes());
     if (!late.host.empty())
       return device::copy_from_host(table_.device(), table_.host(), place, late.host,
-                                    table_.pinned());
+                                    table_.mapped());
     return table_.device().zero(place.data(), place.bytes());
   }
 

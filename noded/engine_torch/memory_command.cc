@@ -16,7 +16,7 @@ Status copy_to_host(ModelTable& table, const HeldSegment& segment, const wire::S
                     CopyTotals& totals) {
   const TimePoint start = system_clock().now();
   PLEXRL_TRY(device::copy_to_host(table.device(), table.host(), *segment.place, place.host,
-                                  table.pinned()));
+                                  table.mapped()));
   totals.bytes_out += segment.place->bytes();
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};
@@ -26,7 +26,7 @@ Status copy_from_host(ModelTable& table, const HeldSegment& segment,
                       const wire::SegmentPlaceT& place, CopyTotals& totals) {
   const TimePoint start = system_clock().now();
   PLEXRL_TRY(device::copy_from_host(table.device(), table.host(), *segment.place, place.host,
-                                    table.pinned()));
+                                    table.mapped()));
   totals.bytes_in += segment.place->bytes();
   totals.copy_ns += static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return {};

@@ -57,7 +57,7 @@ class OpOwner {
 [[nodiscard]] std::unique_ptr<MemoryCommand> make_resume(ModelTable& table,
                                                          wire::EngineResumeT request);
 // A segment of a resident model that is mapped and not filled yet. `host`: the chunks to copy into
-// it; none: it is zeroed. `copy`: those chunks, where they are not mapped and registered anyway.
+// it; none: it is zeroed. `copy`: those chunks, where they are not mapped anyway.
 struct LateSegment {
   HeldSegment* segment = nullptr;
   std::vector<device::ChunkIndex> host;

@@ -52,19 +52,19 @@ Status ModelTable::attach(const wire::EngineAttachPoolsT& pools, std::vector<Uni
   device_ = std::move(backend);
   device_fd_ = std::move(fds[0]);
   host_ = std::move(host);
-  begin_pinning();
+  begin_mapping();
   return {};
 }
 
 // Without it everything works, slower.
-void ModelTable::begin_pinning() {
-  if (!device_->gains_by_pinning()) return;
-  auto pinned = device::PinnedPool::start(*device_, *host_);
-  if (pinned)
-    pinned_ = std::move(*pinned);
+void ModelTable::begin_mapping() {
+  if (!device::MappedPool::pays(*device_, *host_)) return;
+  auto mapped = device::MappedPool::start(*device_, *host_);
+  if (mapped)
+    mapped_ = std::move(*mapped);
   else
-    PLEXRL_LOG(kWarning, "host memory is not registered with the device, copies are slow: %s",
-               pinned.error().to_string().c_str());
+    PLEXRL_LOG(kWarning, "host memory is not mapped for good, copies are slow: %s",
+               mapped.error().to_string().c_str());
 }
 
 Result<std::vector<UniqueFd>> ModelTable::pool_fds() const {

@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "base/unique_fd.h"
 #include "device/host_pool.h"
-#include "device/pinned_pool.h"
+#include "device/mapped_pool.h"
 #include "engine_torch/held_model.h"
 #include "engine_torch/model_code.h"
 
@@ -49,10 +49,10 @@ class ModelTable {
   // Valid once attached.
   [[nodiscard]] device::DeviceBackend& device() noexcept { return *device_; }
   [[nodiscard]] const device::HostPool& host() const noexcept { return *host_; }
-  // Null where the device does not gain by it, or there is no address space.
-  [[nodiscard]] device::PinnedPool* pinned() const noexcept { return pinned_.get(); }
+  // Of host(). Null where it would not pay, or there is no address space.
+  [[nodiscard]] device::MappedPool* mapped() const noexcept { return mapped_.get(); }
   [[nodiscard]] std::size_t pinned_bytes() const noexcept {
-    return pinned_ ? pinned_->pinned_bytes() : 0;
+    return mapped_ ? mapped_->pinned_bytes() : 0;
   }
   [[nodiscard]] std::size_t chunk_bytes() const noexcept {
     return host_ ? host_->chunk_bytes() : 0;
@@ -66,7 +66,7 @@ class ModelTable {
   [[nodiscard]] ModelCode& code() noexcept { return code_; }
 
  private:
-  void begin_pinning();
+  void begin_mapping();
   [[nodiscard]] Result<std::unique_ptr<HeldModel>> create(const wire::EngineResumeT& request);
   [[nodiscard]] Status reserve_segments(HeldModel& model);
   [[nodiscard]] Status bind_memory(HeldModel& model);
@@ -78,7 +78,7 @@ class ModelTable {
   UniqueFd device_fd_;
   std::unique_ptr<device::DeviceBackend> device_;  // outlives models_
   std::optional<device::HostPool> host_;
-  std::unique_ptr<device::PinnedPool> pinned_;  // of host_ with device_
+  std::unique_ptr<device::MappedPool> mapped_;  // of host_ with device_
   std::map<std::uint64_t, std::unique_ptr<HeldModel>> models_;
 };
 

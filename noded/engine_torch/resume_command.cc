@@ -96,8 +96,8 @@ class ResumeCommand final : public MemoryCommand {
 
   Status postpone(HeldSegment& segment, const wire::SegmentPlaceT& place) {
     LateSegment late{&segment, place.host, std::nullopt};
-    const device::PinnedPool* const pinned = table_.pinned();
-    if (!place.host.empty() && (pinned == nullptr || !pinned->holds(place.host))) {
+    const device::MappedPool* const mapped = table_.mapped();
+    if (!place.host.empty() && (mapped == nullptr || !mapped->holds(place.host))) {
       PLEXRL_ASSIGN(late.copy, table_.host().map(place.host, device::AddressRange::Access::kRead));
     }
     late_.push_back(std::move(late));

@@ -126,7 +126,7 @@ Status LocalEngine::attach() {
   PLEXRL_ASSIGN(auto pool, touched_pool(pools.host_chunks * setup_.chunk_bytes));
   fds.push_back(std::move(pool));
   PLEXRL_TRY(table_.attach(pools, std::move(fds)));
-  return table_.pinned() == nullptr ? Status() : table_.pinned()->wait();
+  return table_.mapped() == nullptr ? Status() : table_.mapped()->wait();
 }
 
 // Committed segments have host chunks in the slot; gradients are nothing between steps.

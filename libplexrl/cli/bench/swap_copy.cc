@@ -79,7 +79,11 @@ Result<SwapCopy> SwapCopy::create(std::uint64_t bytes) {
   PLEXRL_ASSIGN(auto device_fd, duplicate(copy.device_pool_.fd));
   PLEXRL_ASSIGN(copy.device_, device::open_cpu_backend(std::move(device_fd), kChunk, copy.chunks_));
   PLEXRL_ASSIGN(auto host_fd, duplicate(copy.host_pool_.fd));
-  PLEXRL_ASSIGN(copy.host_, device::HostPool::open(std::move(host_fd), kChunk, copy.chunks_));
+  PLEXRL_ASSIGN(auto host, device::HostPool::open(std::move(host_fd), kChunk, copy.chunks_));
+  copy.host_ = std::make_unique<device::HostPool>(std::move(host));
+  if (!device::MappedPool::pays(*copy.device_, *copy.host_)) return copy;
+  PLEXRL_ASSIGN(copy.mapped_, device::MappedPool::start(*copy.device_, *copy.host_));
+  PLEXRL_TRY(copy.mapped_->wait());
   return copy;
 }
 
@@ -88,7 +92,7 @@ Result<double> SwapCopy::move_out(device::Reservation& segment,
                                   const std::vector<device::ChunkIndex>& chunks) {
   PLEXRL_TRY(device_->map(segment, chunks));
   const TimePoint start = system_clock().now();
-  PLEXRL_TRY(device::copy_to_host(*device_, *host_, segment, chunks));
+  PLEXRL_TRY(device::copy_to_host(*device_, *host_, segment, chunks, mapped_.get()));
   PLEXRL_TRY(device_->unmap(segment));
   return seconds_since(start);
 }
@@ -98,7 +102,7 @@ Result<double> SwapCopy::move_in(device::Reservation& segment,
                                  const std::vector<device::ChunkIndex>& chunks) {
   const TimePoint start = system_clock().now();
   PLEXRL_TRY(device_->map(segment, chunks));
-  PLEXRL_TRY(device::copy_from_host(*device_, *host_, segment, chunks));
+  PLEXRL_TRY(device::copy_from_host(*device_, *host_, segment, chunks, mapped_.get()));
   PLEXRL_TRY(device::zero_tail(*device_, segment));
   const double seconds = seconds_since(start);
   PLEXRL_TRY(device_->unmap(segment));

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // SwapCopy: what moving one segment between the device and the host tier costs, measured through
-// the engine's own path (device::segment_copy, with the mapping of both sides), beside a raw copy
+// the engine's own path (device::segment_copy, with the mapping of the device side), beside a raw copy
 // of as many bytes between memory of the same pools that stays mapped and faulted in. One thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "device/segment_copy.h"
@@ -27,7 +26,7 @@ class SwapCopy {
   // Pools that hold segments of up to `bytes`. NO_CAPACITY when the machine has not twice as much.
   [[nodiscard]] static Result<SwapCopy> create(std::uint64_t bytes);
 
-  // A suspend: copy out, both sides unmapped.
+  // A suspend: copy out, unmap.
   [[nodiscard]] Result<SwapSpeed> device_to_host(std::uint64_t bytes);
   // A resume: map, copy in.
   [[nodiscard]] Result<SwapSpeed> host_to_device(std::uint64_t bytes);
@@ -56,7 +55,8 @@ class SwapCopy {
   Pool device_pool_;
   Pool host_pool_;
   std::unique_ptr<device::DeviceBackend> device_;
-  std::optional<device::HostPool> host_;
+  std::unique_ptr<device::HostPool> host_;      // where mapped_ finds it
+  std::unique_ptr<device::MappedPool> mapped_;  // as an engine has it when its pools are ready
 };
 
 }  // namespace plexrl::cli

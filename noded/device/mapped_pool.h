@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// MappedPool: the whole host pool mapped in this process, once, so that moves need not map anything
+// (doc/adr/0011-host-pool-mapped-whole.md), and registered with the device where copies gain by it.
+// Filling the page tables and registering take their time, so a thread of its own does it piece by
+// piece; until then, and for good where it fails, moves map what they need for themselves and are
+// slower.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "device/address_range.h"
+#include "device/chunk_pool.h"
+#include "device/device_backend.h"
+
+namespace plexrl::device {
+
+class HostPool;
+
+class MappedPool {
+ public:
+  // About 12 ms of registering on an H200 (2026-11): how long the end of an engine may wait.
+  static constexpr std::size_t kPieceBytes = std::size_t{256} << 20;
+
+  // Where it is worth its page tables: with small pages they would be 2 MiB for each GiB of the
+  // pool in every engine, which have to be filled and emptied.
+  [[nodiscard]] static bool pays(const DeviceBackend& device, const HostPool& pool) noexcept;
+  // Begins. Both must live longer. NO_CAPACITY when there is no address space.
+  [[nodiscard]] static Result<std::unique_ptr<MappedPool>> start(
+      DeviceBackend& device, const HostPool& pool, std::size_t piece_bytes = kPieceBytes);
+  // Waits for the piece under way; the registrations end before the mappings.
+  ~MappedPool();
+  MappedPool(const MappedPool&) = delete;
+  MappedPool& operator=(const MappedPool&) = delete;
+
+  // Address of a chunk; nullptr while it is not ready. Any thread.
+  [[nodiscard]] std::byte* at(ChunkIndex chunk) const noexcept;
+  // All of them are ready. Any thread.
+  [[nodiscard]] bool holds(std::span<const ChunkIndex> chunks) const noexcept;
+  // Registered with the device; 0 where it does not gain by that.
+  [[nodiscard]] std::size_t pinned_bytes() const noexcept;
+  // Blocks until all is ready or the first failure, which is also logged, and gives it.
+  [[nodiscard]] Status wait();
+
+ private:
+  MappedPool(DeviceBackend& device, const HostPool& pool, std::size_t piece_chunks,
+             AddressRange range);
+  void run();
+  [[nodiscard]] Status add_piece(std::size_t first, std::size_t count);
+
+  DeviceBackend& device_;
+  const HostPool& pool_;
+  const std::size_t chunk_bytes_;
+  const std::size_t piece_chunks_;
+  const bool pins_wanted_;
+  AddressRange range_;
+  std::vector<std::unique_ptr<HostPin>> pins_;  // the thread's until it ends
+  std::atomic<std::size_t> ready_chunks_{0};    // all below are
+  std::atomic<bool> stopping_{false};
+  Status outcome_;  // the thread's until it ends
+  std::thread thread_;
+};
+
+}  // namespace plexrl::device
