@@ -53,6 +53,9 @@ class AddressRange {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
+  [[nodiscard]] Status map_with(int flags, std::size_t at, int fd, off_t offset, std::size_t bytes,
+                                Access access);
+
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
 };

@@ -18,17 +18,24 @@ Status check_geometry(std::size_t chunk_bytes, std::size_t chunk_count) {
                  chunk_bytes, page);
   constexpr auto kMaxBytes = static_cast<std::size_t>(std::numeric_limits<off_t>::max());
   if (chunk_count == 0 || chunk_count > std::numeric_limits<ChunkIndex>::max() ||
-      chunk_count > kMaxBytes / chunk_bytes)
+      chunk_count > (kMaxBytes - marks_bytes(chunk_count)) / chunk_bytes)
     return error(Code::INVALID_ARGUMENT, "a pool of %zu chunks of %zu bytes is not possible",
                  chunk_count, chunk_bytes);
   return {};
+}
+
+std::size_t marks_bytes(std::size_t chunk_count) {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (chunk_count * sizeof(std::uint64_t) + page - 1) / page * page;
 }
 
 Status check_pool(int fd, std::size_t chunk_bytes, std::size_t chunk_count) {
   PLEXRL_TRY(check_geometry(chunk_bytes, chunk_count));
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_error(Code::IO, errno, "pool descriptor %d", fd);
-  if (static_cast<std::size_t>(info.st_size) != chunk_bytes * chunk_count)
+  const auto size = static_cast<std::size_t>(info.st_size);
+  const std::size_t bytes = chunk_bytes * chunk_count;
+  if (size != bytes && size != bytes + marks_bytes(chunk_count))
     return error(Code::INVALID_ARGUMENT, "pool has %lld bytes, %zu chunks of %zu were announced",
                  static_cast<long long>(info.st_size), chunk_count, chunk_bytes);
   const int seals = ::fcntl(fd, F_GET_SEALS);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chunk pool is a sealed memfd: an array of equal chunks. plexrld makes two of them (device tier
-// of the cpu backend, host tier) with create_cpu_pool and passes the descriptors to engines.
+// A chunk pool is a sealed memfd: an array of equal chunks, and behind it their marks (PoolMarks).
+// plexrld makes two of them (device tier of the cpu backend, host tier) with create_cpu_pool and
+// passes the descriptors to engines.
 #pragma once
 
 #include <fcntl.h>
@@ -19,8 +20,12 @@ namespace plexrl::device {
 // The size of a pool can never change.
 inline constexpr int kPoolSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+// What the marks of so many chunks take, in whole pages.
+[[nodiscard]] std::size_t marks_bytes(std::size_t chunk_count);
+
 // What a receiver of a pool descriptor checks before it maps anything: the size is that of
-// chunk_count chunks and can never change (seals SHRINK and GROW), so no access can raise SIGBUS.
+// chunk_count chunks, with or without marks, and can never change (seals SHRINK and GROW), so no
+// access can raise SIGBUS.
 [[nodiscard]] Status check_pool(int fd, std::size_t chunk_bytes, std::size_t chunk_count);
 
 // INVALID_ARGUMENT when a chunk is not below chunk_count.

@@ -26,10 +26,12 @@ class CpuReservation final : public Reservation {
   std::vector<ChunkIndex> chunks_;  // those mapped now
 };
 
-CpuBackend::CpuBackend(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count)
+CpuBackend::CpuBackend(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count,
+                       PoolMarks marks)
     : pool_(std::move(pool)),
       chunk_bytes_(chunk_bytes),
       pages_(AddressRange::pages_of(pool_.get(), chunk_bytes * chunk_count)),
+      marks_(std::move(marks)),
       used_(chunk_count, false) {}
 
 Result<std::unique_ptr<Reservation>> CpuBackend::reserve(std::size_t bytes) {
@@ -83,6 +85,7 @@ Status CpuBackend::map(Reservation& where, std::span<const ChunkIndex> chunks) {
                  place.bytes_, place.range_.bytes() / chunk_bytes_, chunks.size());
   PLEXRL_TRY(check_chunks(chunks, used_.size()));
   PLEXRL_TRY(claim(chunks));
+  marks_.raise(chunks, place.bytes_);
   if (Status status = map_all(place.range_, chunks); !status.ok()) {
     // When even this fails the chunks stay claimed: they may still be reachable here.
     PLEXRL_TRY(place.range_.clear());
@@ -117,6 +120,14 @@ Status CpuBackend::zero(std::byte* device, std::size_t bytes) {
   return {};
 }
 
+Status CpuBackend::zero_tail(Reservation& where) {
+  const auto& place = static_cast<CpuReservation&>(where);
+  if (!place.mapped()) return error(Code::INVALID_ARGUMENT, "segment is not mapped");
+  const std::size_t last = place.range_.bytes() - chunk_bytes_;
+  marks_.clean(place.chunks_.back(), place.range_.data() + last, place.bytes_ - last);
+  return {};
+}
+
 Result<DeviceMemory> CpuBackend::memory() {
   const std::scoped_lock lock(mutex_);
   const auto free = static_cast<std::size_t>(std::count(used_.begin(), used_.end(), false));
@@ -126,8 +137,9 @@ Result<DeviceMemory> CpuBackend::memory() {
 Result<std::unique_ptr<DeviceBackend>> open_cpu_backend(UniqueFd pool, std::size_t chunk_bytes,
                                                         std::size_t chunk_count) {
   PLEXRL_TRY(check_pool(pool.get(), chunk_bytes, chunk_count).within("device pool"));
+  PLEXRL_ASSIGN(auto marks, PoolMarks::open(pool.get(), chunk_bytes, chunk_count));
   return std::unique_ptr<DeviceBackend>(
-      std::make_unique<CpuBackend>(std::move(pool), chunk_bytes, chunk_count));
+      std::make_unique<CpuBackend>(std::move(pool), chunk_bytes, chunk_count, std::move(marks)));
 }
 
 }  // namespace plexrl::device

@@ -12,6 +12,7 @@
 #include "device/address_range.h"
 #include "device/chunk_pool.h"
 #include "device/device_backend.h"
+#include "device/pool_marks.h"
 #include "device/stream_copy.h"
 
 namespace plexrl::device {
@@ -20,8 +21,8 @@ class CpuReservation;
 
 class CpuBackend : public DeviceBackend {
  public:
-  // The pool must have passed check_pool.
-  CpuBackend(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count);
+  // The pool must have passed check_pool; the marks are its.
+  CpuBackend(UniqueFd pool, std::size_t chunk_bytes, std::size_t chunk_count, PoolMarks marks);
 
   [[nodiscard]] std::size_t chunk_bytes() const noexcept override { return chunk_bytes_; }
   [[nodiscard]] std::size_t chunk_count() const noexcept override { return used_.size(); }
@@ -33,6 +34,8 @@ class CpuBackend : public DeviceBackend {
   [[nodiscard]] Status copy_out(std::byte* host, const std::byte* device,
                                 std::size_t bytes) override;
   [[nodiscard]] Status zero(std::byte* device, std::size_t bytes) override;
+  // What the pool's marks say to be zero is spared.
+  [[nodiscard]] Status zero_tail(Reservation& where) override;
   // Of the pool; chunks mapped by other processes count as free.
   [[nodiscard]] Result<DeviceMemory> memory() override;
 
@@ -49,6 +52,7 @@ class CpuBackend : public DeviceBackend {
   UniqueFd pool_;
   std::size_t chunk_bytes_;
   AddressRange::Pages pages_;
+  PoolMarks marks_;
   CopyPath path_ = best_copy_path();
   std::mutex mutex_;
   std::vector<bool> used_;  // guarded by mutex_

@@ -68,6 +68,12 @@ class DeviceBackend {
                                         std::size_t bytes) = 0;
   // Device memory only.
   [[nodiscard]] virtual Status zero(std::byte* device, std::size_t bytes) = 0;
+  // Of a mapped reservation what lies behind its bytes in the last chunk, so that nothing of the
+  // chunk's former owner stays there.
+  [[nodiscard]] virtual Status zero_tail(Reservation& where) {
+    const std::size_t rest = where.bytes() % chunk_bytes();
+    return zero(where.data() + where.bytes(), rest == 0 ? 0 : chunk_bytes() - rest);
+  }
 
   // As the device sees it: on cuda all processes that use it count.
   [[nodiscard]] virtual Result<DeviceMemory> memory() = 0;

@@ -116,8 +116,10 @@ Result<UniqueFd> create_cpu_pool(const char* name, std::size_t chunk_bytes,
   UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return errno_error(Code::IO, errno, "pool '%s': memfd_create", name);
   const std::size_t bytes = chunk_bytes * chunk_count;
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return errno_error(Code::NO_CAPACITY, errno, "pool '%s': %zu bytes", name, bytes);
+  const std::size_t marks = marks_bytes(chunk_count);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes + marks)) != 0)
+    return errno_error(Code::NO_CAPACITY, errno, "pool '%s': %zu bytes", name, bytes + marks);
+  PLEXRL_TRY(allocate(fd.get(), bytes, marks).within(name));
   PLEXRL_TRY(bring_in(name, fd.get(), chunk_bytes, chunk_count).within(name));
   if (::fcntl(fd.get(), F_ADD_SEALS, kPoolSeals) != 0)
     return errno_error(Code::IO, errno, "pool '%s': seal", name);

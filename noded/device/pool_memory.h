@@ -25,9 +25,9 @@ constexpr std::size_t kMaxThreadsPerNode = 8;
                                                const std::vector<NumaNode>& nodes,
                                                std::size_t chunk_bytes);
 
-// `fd`: a memfd of chunk_bytes * chunk_count bytes. NO_CAPACITY when the machine or the control
-// group has no room. What can only cost speed (no huge pages, a node that cannot be chosen) is
-// logged.
+// `fd`: a memfd of chunk_bytes * chunk_count bytes or more. NO_CAPACITY when the machine or the
+// control group has no room. What can only cost speed (no huge pages, a node that cannot be chosen)
+// is logged.
 [[nodiscard]] Status bring_in(const char* name, int fd, std::size_t chunk_bytes,
                               std::size_t chunk_count);
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "device/stream_copy.h"
-
 namespace plexrl::device {
 namespace {
 
@@ -34,17 +32,17 @@ Status copy_to_host(DeviceBackend& device, const HostPool& host, const Reservati
   const std::size_t bytes = segment.bytes();
   const std::size_t last = (chunks.size() - 1) * host.chunk_bytes();
   if (can_use(mapped, chunks)) {
+    host.marks().raise(chunks, bytes);
     PLEXRL_TRY(by_runs(*mapped, chunks, host.chunk_bytes(), bytes,
                        [&](std::byte* to, std::size_t at, std::size_t count) {
                          return device.copy_out(to, segment.data() + at, count);
                        }));
-    stream_zero(mapped->at(chunks.back()) + (bytes - last), last + host.chunk_bytes() - bytes,
-                best_copy_path());
+    host.marks().clean(chunks.back(), mapped->at(chunks.back()), bytes - last);
     return {};
   }
-  PLEXRL_ASSIGN(auto range, host.map(chunks, AddressRange::Access::kReadWrite));
+  PLEXRL_ASSIGN(auto range, host.map(chunks, AddressRange::Access::kReadWrite, bytes));
   PLEXRL_TRY(device.copy_out(range.data(), segment.data(), bytes));
-  stream_zero(range.data() + bytes, range.bytes() - bytes, best_copy_path());
+  host.marks().clean(chunks.back(), range.data() + last, bytes - last);
   return {};
 }
 
@@ -57,12 +55,6 @@ Status copy_from_host(DeviceBackend& device, const HostPool& host, Reservation& 
                    });
   PLEXRL_ASSIGN(const auto range, host.map(chunks, AddressRange::Access::kRead));
   return device.copy_in(segment.data(), range.data(), segment.bytes());
-}
-
-Status zero_tail(DeviceBackend& device, Reservation& segment) {
-  const std::size_t bytes = segment.bytes();
-  const std::size_t chunks = (bytes + device.chunk_bytes() - 1) / device.chunk_bytes();
-  return device.zero(segment.data() + bytes, chunks * device.chunk_bytes() - bytes);
 }
 
 }  // namespace plexrl::device

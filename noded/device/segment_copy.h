@@ -20,7 +20,5 @@ namespace plexrl::device {
 [[nodiscard]] Status copy_from_host(DeviceBackend& device, const HostPool& host,
                                     Reservation& segment, std::span<const ChunkIndex> chunks,
                                     const MappedPool* mapped = nullptr);
-// Zeroes what lies behind the segment's bytes in its last device chunk.
-[[nodiscard]] Status zero_tail(DeviceBackend& device, Reservation& segment);
 
 }  // namespace plexrl::device

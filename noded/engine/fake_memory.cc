@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "device/chunk_pool.h"
+#include "device/pool_marks.h"
 
 namespace plexrl::engine {
 
@@ -16,9 +17,12 @@ Result<FakePool> FakePool::open(UniqueFd fd, std::size_t chunk_bytes, std::size_
     return error(Code::INVALID_ARGUMENT, "pool: chunks of %zu bytes are not whole words",
                  chunk_bytes);
   PLEXRL_TRY(device::check_pool(fd.get(), chunk_bytes, chunks));
+  PLEXRL_ASSIGN(const auto marks, device::PoolMarks::open(fd.get(), chunk_bytes, chunks));
   void* const data =
       ::mmap(nullptr, chunk_bytes * chunks, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return errno_error(Code::IO, errno, "pool: mmap");
+  // It writes wherever it likes.
+  for (device::ChunkIndex chunk = 0; chunk < chunks; ++chunk) marks.raise(chunk, chunk_bytes);
   return FakePool(std::move(fd), static_cast<std::byte*>(data), chunk_bytes, chunks);
 }
 

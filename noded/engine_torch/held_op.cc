@@ -15,7 +15,8 @@ Status map_kv(ModelTable& table, HeldModel& model, const HeldOp& op) {
   HeldSegment kv;
   PLEXRL_ASSIGN(kv.place, table.device().reserve(op.request.kv->bytes));
   PLEXRL_TRY(map_segment(table, kv, op.request.kv->device));
-  PLEXRL_TRY(table.device().zero(kv.place->data(), kv.device.size() * table.chunk_bytes()));
+  PLEXRL_TRY(table.device().zero(kv.place->data(), kv.place->bytes()));
+  PLEXRL_TRY(zero_tail(table, kv));
   model.kv = std::move(kv);
   model.kv_op = op.request.op;
   return {};

@@ -33,7 +33,7 @@ Status copy_from_host(ModelTable& table, const HeldSegment& segment,
 }
 
 Status zero_tail(ModelTable& table, const HeldSegment& segment) {
-  return device::zero_tail(table.device(), *segment.place);
+  return table.device().zero_tail(*segment.place);
 }
 
 Status map_segment(ModelTable& table, HeldSegment& segment,

@@ -52,11 +52,13 @@ Result<std::byte*> reserve(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-MemfdMemory::MemfdMemory(int pool, std::size_t chunk_bytes, std::vector<std::uint32_t> chunks)
+MemfdMemory::MemfdMemory(int pool, std::size_t chunk_bytes, std::vector<std::uint32_t> chunks,
+                         BeforeWrite before_write)
     : pool_(pool),
       chunk_bytes_(chunk_bytes),
       page_bytes_(page_bytes_of(pool, chunk_bytes)),
-      chunks_(std::move(chunks)) {}
+      chunks_(std::move(chunks)),
+      before_write_(std::move(before_write)) {}
 
 std::size_t MemfdMemory::rounded(std::size_t bytes) const {
   return (bytes + page_bytes_ - 1) / page_bytes_ * page_bytes_;
@@ -70,6 +72,7 @@ Result<std::byte*> MemfdMemory::map(std::uint64_t offset, std::size_t bytes, Acc
   const std::size_t length = rounded(before + bytes);
   PLEXRL_CHECK(offset - before + length <= chunks_.size() * chunk_bytes_,
                "a blob's memory holds the blob");
+  if (access == Access::kWrite && before_write_) tell(offset, bytes);
   PLEXRL_ASSIGN(std::byte* const at, reserve(length, page_bytes_));
   if (const Status status = map_pieces(at, offset - before, length, access); !status.ok()) {
     ::munmap(at, length);
@@ -81,6 +84,14 @@ Result<std::byte*> MemfdMemory::map(std::uint64_t offset, std::size_t bytes, Acc
   if (access == Access::kWrite)
     static_cast<void>(::madvise(at + before, bytes, MADV_POPULATE_READ));
   return at + before;
+}
+
+// Padding is written too.
+void MemfdMemory::tell(std::uint64_t offset, std::size_t bytes) const {
+  const std::uint64_t end = (offset + bytes + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
+  for (std::size_t chunk = offset / chunk_bytes_; chunk * chunk_bytes_ < end; ++chunk)
+    before_write_(chunks_[chunk],
+                  std::min<std::uint64_t>(chunk_bytes_, end - std::uint64_t{chunk} * chunk_bytes_));
 }
 
 // Chunks that follow each other in the pool are one mapping.

@@ -63,10 +63,11 @@ std::vector<std::uint64_t> sizes_that_fit(const BenchSwapOptions& options, const
 }
 
 nlohmann::json row(const char* path, const SwapSpeed& speed, double huge_pages) {
-  return {{"bench", "swap"},      {"path", path},
-          {"bytes", speed.bytes}, {"repeats", speed.repeats},
-          {"gbps", speed.gbps},   {"raw_gbps", speed.raw_gbps},
-          {"ratio", speed.ratio}, {"huge_pages", huge_pages}};
+  return {{"bench", "swap"},         {"path", path},
+          {"bytes", speed.bytes},    {"repeats", speed.repeats},
+          {"gbps", speed.gbps},      {"raw_gbps", speed.raw_gbps},
+          {"ratio", speed.ratio},    {"ratio_after_larger", speed.ratio_after_larger},
+          {"huge_pages", huge_pages}};
 }
 
 Status add_copy_rows(const BenchSwapOptions& options, nlohmann::json& rows) {

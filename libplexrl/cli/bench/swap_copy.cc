@@ -48,6 +48,13 @@ std::uint32_t repeats_for(std::uint64_t bytes) {
   return static_cast<std::uint32_t>(std::clamp(kBytesPerRow / bytes, kMinRepeats, kMaxRepeats));
 }
 
+// Not with zeroes, and no two alike: a machine that shares equal pages must not have any here.
+void fill_chunk(std::byte* pool, std::size_t chunk) {
+  constexpr std::size_t kWords = kChunk / sizeof(std::uint64_t);
+  auto* const words = reinterpret_cast<std::uint64_t*>(pool + chunk * kChunk);
+  std::iota(words, words + kWords, std::uint64_t{chunk + 1} * kWords);
+}
+
 Result<UniqueFd> duplicate(const UniqueFd& fd) {
   UniqueFd copy(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy) return errno_error(Code::IO, errno, "duplicate a pool's descriptor");
@@ -65,9 +72,9 @@ Result<SwapCopy::Pool> SwapCopy::make_pool(const char* name, std::size_t chunks)
   PLEXRL_ASSIGN(pool.all, device::AddressRange::reserve((chunks + 1) * kChunk));
   PLEXRL_TRY(
       pool.all.map(0, pool.fd.get(), 0, chunks * kChunk, device::AddressRange::Access::kReadWrite));
-  // Not all zero: a machine that shares equal pages must not have any here.
-  auto* const words = reinterpret_cast<std::uint64_t*>(pool.all.data());
-  std::iota(words, words + chunks * kChunk / sizeof *words, std::uint64_t{chunks});
+  PLEXRL_ASSIGN(pool.marks, device::PoolMarks::open(pool.fd.get(), kChunk, chunks));
+  for (device::ChunkIndex chunk = 0; chunk < chunks; ++chunk) pool.marks.raise(chunk, kChunk);
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) fill_chunk(pool.all.data(), chunk);
   return pool;
 }
 
@@ -103,7 +110,7 @@ Result<double> SwapCopy::move_in(device::Reservation& segment,
   const TimePoint start = system_clock().now();
   PLEXRL_TRY(device_->map(segment, chunks));
   PLEXRL_TRY(device::copy_from_host(*device_, *host_, segment, chunks, mapped_.get()));
-  PLEXRL_TRY(device::zero_tail(*device_, segment));
+  PLEXRL_TRY(device_->zero_tail(segment));
   const double seconds = seconds_since(start);
   PLEXRL_TRY(device_->unmap(segment));
   return seconds;
@@ -119,16 +126,39 @@ double SwapCopy::raw_seconds(RawCopy copy, std::uint64_t bytes, std::size_t slot
   return seconds_since(start);
 }
 
+Result<double> SwapCopy::move(device::Reservation& segment,
+                              const std::vector<device::ChunkIndex>& chunks, bool out) {
+  return out ? move_out(segment, chunks) : move_in(segment, chunks);
+}
+
+// As a segment that needs all of them leaves them.
+void SwapCopy::fill_chunks(const std::vector<device::ChunkIndex>& chunks) {
+  for (const Pool* const pool : {&device_pool_, &host_pool_})
+    for (const device::ChunkIndex chunk : chunks) {
+      pool->marks.raise(chunk, kChunk);
+      fill_chunk(pool->all.data(), chunk);
+    }
+}
+
 // The move and the raw copies take turns in every round, each the first in its turn: what else runs
 // on the machine, and what the one before left in the caches, meets all of them alike.
-Result<SwapSpeed> SwapCopy::measure(std::uint64_t bytes, bool out) {
+Result<SwapSpeed> SwapCopy::measure_after(Former former, std::uint64_t bytes, bool out) {
   constexpr std::size_t kRivals = kRawCopies.size() + 1;  // the move is the last one
   const std::size_t count = chunks_for(bytes);
   const std::size_t slots = chunks_ / count;
   PLEXRL_ASSIGN(const auto segment, device_->reserve(bytes));
   std::vector<device::ChunkIndex> chunks(count);
+  const auto take_slot = [&](std::size_t slot) {
+    std::iota(chunks.begin(), chunks.end(), static_cast<device::ChunkIndex>(slot * count));
+  };
+  for (std::size_t slot = 0; slot < slots && bytes % kChunk != 0; ++slot) {
+    take_slot(slot);
+    fill_chunks(chunks);
+    if (former == Former::kAsLarge)
+      for (const bool way : {true, false}) PLEXRL_TRY(move(*segment, chunks, way).status());
+  }
   std::array<std::vector<double>, kRivals> seconds;
-  SwapSpeed speed{bytes, repeats_for(bytes), 0, 0, 0};
+  SwapSpeed speed{bytes, repeats_for(bytes), 0, 0, 0, 0};
   for (std::uint32_t i = 0; i < speed.repeats; ++i) {
     for (std::size_t turn = 0; turn < kRivals; ++turn) {
       const std::size_t who = (i + turn) % kRivals;
@@ -137,9 +167,8 @@ Result<SwapSpeed> SwapCopy::measure(std::uint64_t bytes, bool out) {
         seconds[who].push_back(raw_seconds(kRawCopies[who], bytes, slot * count, out));
         continue;
       }
-      std::iota(chunks.begin(), chunks.end(), static_cast<device::ChunkIndex>(slot * count));
-      PLEXRL_ASSIGN(const double took,
-                    out ? move_out(*segment, chunks) : move_in(*segment, chunks));
+      take_slot(slot);
+      PLEXRL_ASSIGN(const double took, move(*segment, chunks, out));
       seconds[who].push_back(took);
     }
   }
@@ -151,6 +180,15 @@ Result<SwapSpeed> SwapCopy::measure(std::uint64_t bytes, bool out) {
     speed.raw_gbps = raw_gbps;
     speed.ratio = median_ratio(seconds[k], moves);
   }
+  return speed;
+}
+
+Result<SwapSpeed> SwapCopy::measure(std::uint64_t bytes, bool out) {
+  PLEXRL_ASSIGN(SwapSpeed speed, measure_after(Former::kAsLarge, bytes, out));
+  speed.ratio_after_larger = speed.ratio;
+  if (bytes % kChunk == 0) return speed;
+  PLEXRL_ASSIGN(const SwapSpeed after, measure_after(Former::kLarger, bytes, out));
+  speed.ratio_after_larger = after.ratio;
   return speed;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // SwapCopy: what moving one segment between the device and the host tier costs, measured through
-// the engine's own path (device::segment_copy, with the mapping of the device side), beside a raw copy
-// of as many bytes between memory of the same pools that stays mapped and faulted in. One thread.
+// the engine's own path (device::segment_copy, with the mapping of the device side), beside a raw
+// copy of as many bytes between memory of the same pools that stays mapped and faulted in. One
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,9 @@ struct SwapSpeed {
   double gbps = 0;  // 10^9 bytes per second
   double raw_gbps = 0;
   double ratio = 0;  // of the speeds within a round
+  // The same where the chunks' former users filled them, so that what lies behind the bytes in the
+  // last one has to be zeroed.
+  double ratio_after_larger = 0;
 };
 
 class SwapCopy {
@@ -39,16 +43,23 @@ class SwapCopy {
   struct Pool {
     UniqueFd fd;
     device::AddressRange all;  // mapped as long as this lives: what the raw copy uses
+    device::PoolMarks marks;
   };
   using RawCopy = void (*)(std::byte* to, const std::byte* from, std::size_t bytes);
 
   SwapCopy() = default;
   [[nodiscard]] static Result<Pool> make_pool(const char* name, std::size_t chunks);
+  // What the chunks held before a move.
+  enum class Former : bool { kAsLarge, kLarger };
   [[nodiscard]] Result<SwapSpeed> measure(std::uint64_t bytes, bool out);
+  [[nodiscard]] Result<SwapSpeed> measure_after(Former former, std::uint64_t bytes, bool out);
+  [[nodiscard]] Result<double> move(device::Reservation& segment,
+                                    const std::vector<device::ChunkIndex>& chunks, bool out);
   [[nodiscard]] Result<double> move_out(device::Reservation& segment,
                                         const std::vector<device::ChunkIndex>& chunks);
   [[nodiscard]] Result<double> move_in(device::Reservation& segment,
                                        const std::vector<device::ChunkIndex>& chunks);
+  void fill_chunks(const std::vector<device::ChunkIndex>& chunks);
   [[nodiscard]] double raw_seconds(RawCopy copy, std::uint64_t bytes, std::size_t slot, bool out);
 
   std::size_t chunks_ = 0;

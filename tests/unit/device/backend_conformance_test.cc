@@ -126,7 +126,7 @@ TEST(CpuBackend, AnotherReservationSeesTheSameChunk) {
 // A CpuBackend whose mapping calls fail on demand.
 class FailingCpuBackend final : public CpuBackend {
  public:
-  FailingCpuBackend() : CpuBackend(create_cpu_pool("t", kChunk, 8).value(), kChunk, 8) {}
+  FailingCpuBackend() : CpuBackend(create_cpu_pool("t", kChunk, 8).value(), kChunk, 8, {}) {}
   int fail_run = 0;
 
  protected:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host pool mapped whole: registered with the device, over the stub driver, which refuses copies
-// from one registration into another and notes memory that was unmapped before its registration
-// ended; and without that, on the cpu backend.
+// The host pool mapped whole: registered with the device, over the stub driver, which refuses
+// copies from one registration into another and notes memory that was unmapped before its
+// registration ended; and without that, on the cpu backend.
 #include "device/mapped_pool.h"
 
 #include <gtest/gtest.h>
@@ -129,7 +129,7 @@ TEST_F(MappedPoolTest, PaysWithHugePagesOrWhereCopiesGainByRegistration) {
 // Notes from and to where it copies.
 class NotingBackend final : public CpuBackend {
  public:
-  NotingBackend() : CpuBackend(create_cpu_pool("device", kChunk, 4).value(), kChunk, 4) {}
+  NotingBackend() : CpuBackend(create_cpu_pool("device", kChunk, 4).value(), kChunk, 4, {}) {}
   Status copy_in(std::byte* device, const std::byte* host, std::size_t bytes) override {
     hosts.push_back(host);
     return CpuBackend::copy_in(device, host, bytes);

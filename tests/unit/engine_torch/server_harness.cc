@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "device/pool_marks.h"
 #include "wire/unix_socket.h"
 
 namespace plexrl::worker {
@@ -200,6 +201,8 @@ std::vector<float> ServerHarness::host_floats(std::uint32_t host) {
 }
 
 void ServerHarness::fill_host(std::byte value) {
+  const auto marks = device::PoolMarks::open(host_pool_.get(), kChunk, kHostChunks).value();
+  for (std::uint32_t chunk = 0; chunk < kHostChunks; ++chunk) marks.raise(chunk, kChunk);
   fill(host_pool_.get(), kChunk * kHostChunks, value);
 }
 

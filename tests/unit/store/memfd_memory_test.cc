@@ -63,6 +63,26 @@ TEST(MemfdMemory, WhatIsWrittenIsInThePool) {
   EXPECT_EQ(byte, 77);
 }
 
+// With the padding, and before the memory is there.
+TEST(MemfdMemory, TellsWhatIsAboutToBeWritten) {
+  constexpr std::size_t kChunk = kBlobChunkBytes / 2;
+  const UniqueFd pool = pool_of(kChunk, 6);
+  std::vector<std::pair<std::uint32_t, std::size_t>> told;
+  MemfdMemory memory(pool.get(), kChunk, {5, 4, 0, 1}, [&](std::uint32_t chunk, std::size_t bytes) {
+    told.emplace_back(chunk, bytes);
+  });
+  const auto whole = memory.map(0, kBlobChunkBytes, BlobMemory::Access::kWrite);
+  const auto last = memory.map(kBlobChunkBytes, kChunk + 5, BlobMemory::Access::kWrite);
+  const auto read = memory.map(0, kBlobChunkBytes, BlobMemory::Access::kRead);
+  ASSERT_TRUE(whole && last && read);
+  const std::vector<std::pair<std::uint32_t, std::size_t>> expected = {
+      {5, kChunk}, {4, kChunk}, {0, kChunk}, {1, kBlobAlignment}};
+  EXPECT_EQ(told, expected);
+  memory.unmap(*whole, kBlobChunkBytes);
+  memory.unmap(*last, kChunk + 5);
+  memory.unmap(*read, kBlobChunkBytes);
+}
+
 TEST(MemfdMemory, HugePagesAreMappedWhole) {
   constexpr std::size_t kChunk = kBlobChunkBytes * 2;
   const UniqueFd pool = pool_of(kChunk, 2, MFD_HUGETLB);
