@@ -5,8 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "device/pool_marks.h"
-#include "store/memfd_memory.h"
+#include "runtime/host_memory.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -309,14 +308,7 @@ Result<state::DiskOptions> NodeRuntime::open_disk() {
              static_cast<unsigned long long>(pool_.disk_tier_mib), pool_.disk_tier_dir.c_str(),
              blobs_->method().c_str());
   disk.blobs = blobs_.get();
-  PLEXRL_ASSIGN(auto opened,
-                device::PoolMarks::open(pools_.host.get(), sizes_.chunk_bytes, sizes_.host_chunks));
-  const auto marks = std::make_shared<device::PoolMarks>(std::move(opened));
-  disk.memory = [this, marks](const state::Chunks& chunks) {
-    return std::make_shared<store::MemfdMemory>(
-        pools_.host.get(), sizes_.chunk_bytes, chunks,
-        [marks](std::uint32_t chunk, std::size_t bytes) { marks->raise(chunk, bytes); });
-  };
+  PLEXRL_ASSIGN(disk.memory, host_memory(pools_));
   disk.post = seams_.post;
   disk.chunks = static_cast<std::uint32_t>((pool_.disk_tier_mib << 20) / sizes_.chunk_bytes);
   disk.kv_chunks = static_cast<std::uint32_t>((pool_.kv_host_mib << 20) / sizes_.chunk_bytes);

@@ -33,8 +33,9 @@ class Area {
     if (mapping_ != MAP_FAILED) ::munmap(mapping_, mapped_);
   }
   // At a multiple of the chunk, so that huge pages are mapped as such.
-  Status open(int pool, std::size_t chunk_bytes, std::uint64_t bytes) {
+  Status open(int pool, std::size_t chunk_bytes, std::uint64_t bytes, ChunkHooks hooks) {
     pool_ = pool;
+    hooks_ = std::move(hooks);
     chunk_bytes_ = chunk_bytes;
     bytes_ = (bytes + chunk_bytes - 1) / chunk_bytes * chunk_bytes;
     mapped_ = bytes_ + chunk_bytes;
@@ -50,16 +51,23 @@ class Area {
     return {};
   }
   void fill() {
+    for (std::uint32_t i = 0; hooks_.before_write && i < bytes_ / chunk_bytes_; ++i)
+      hooks_.before_write(i, chunk_bytes_);
     for (std::size_t i = 0; i < bytes_ / sizeof(std::uint64_t); ++i) {
       const std::uint64_t word = i * 0x9E3779B97F4A7C15U;
       std::memcpy(at_ + i * sizeof word, &word, sizeof word);
     }
   }
-  void clear() { std::memset(at_, 0, bytes_); }
+  void clear() {
+    std::memset(at_, 0, bytes_);
+    for (std::uint32_t i = 0; hooks_.filled && i < bytes_ / chunk_bytes_; ++i)
+      hooks_.filled(i, at_ + i * chunk_bytes_, 0);
+  }
   [[nodiscard]] std::shared_ptr<BlobMemory> memory() const {
     std::vector<std::uint32_t> chunks(bytes_ / chunk_bytes_);
     std::iota(chunks.begin(), chunks.end(), 0U);
-    return std::make_shared<MemfdMemory>(pool_, chunk_bytes_, std::move(chunks));
+    return std::make_shared<MemfdMemory>(pool_, chunk_bytes_, std::move(chunks), hooks_,
+                                         std::shared_ptr<std::byte>(std::shared_ptr<void>(), at_));
   }
   [[nodiscard]] std::byte* data() const { return at_; }
 
@@ -70,6 +78,7 @@ class Area {
   std::size_t mapped_ = 0;
   std::byte* at_ = nullptr;
   std::size_t bytes_ = 0;
+  ChunkHooks hooks_;
 };
 
 // Completions for a caller that waits.
@@ -129,8 +138,8 @@ class Round {
     result_.bytes = bytes;
   }
   Status open(const BlobBenchPools& pools) {
-    PLEXRL_TRY(area_.open(pools.from, pools.chunk_bytes, result_.bytes));
-    PLEXRL_TRY(back_.open(pools.to, pools.chunk_bytes, result_.bytes));
+    PLEXRL_TRY(area_.open(pools.from, pools.chunk_bytes, result_.bytes, pools.from_hooks));
+    PLEXRL_TRY(back_.open(pools.to, pools.chunk_bytes, result_.bytes, pools.to_hooks));
     area_.fill();
     back_.clear();
     PLEXRL_ASSIGN(store_, open_file_blob_store({directory_ + "/blobs", true},

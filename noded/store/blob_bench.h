@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "store/memfd_memory.h"
 
 namespace plexrl::store {
 
@@ -27,6 +28,7 @@ struct BlobBenchPools {
   int from = -1;
   int to = -1;
   std::size_t chunk_bytes = 0;
+  ChunkHooks from_hooks = {}, to_hooks = {};  // as plexrld's
 };
 
 // One round; callers take medians over several. The four parts are timed one after the other, the

@@ -41,6 +41,8 @@ class BlobMemory {
   [[nodiscard]] virtual Result<std::byte*> map(std::uint64_t offset, std::size_t bytes,
                                                Access access) = 0;
   virtual void unmap(std::byte* at, std::size_t bytes) = 0;  // as it was mapped
+  // A blob of so many bytes was read into it, and nothing is mapped any more.
+  [[nodiscard]] virtual Status filled(std::uint64_t /*bytes*/) { return {}; }
 };
 
 struct BlobRequest {

@@ -92,7 +92,7 @@ Status BlobTransfer::read() {
   for (std::uint64_t chunk = 0; chunk < shape_.chunks; ++chunk)
     if (sums_[chunk] != expected[chunk])
       return error(Code::CORRUPT, "chunk %" PRIu64 ": checksum", chunk);
-  return {};
+  return request_.memory->filled(request_.bytes);
 }
 
 Status BlobTransfer::open_to_read(UniqueFd* file) const {

@@ -53,26 +53,43 @@ Result<std::byte*> reserve(std::size_t bytes, std::size_t alignment) {
 }  // namespace
 
 MemfdMemory::MemfdMemory(int pool, std::size_t chunk_bytes, std::vector<std::uint32_t> chunks,
-                         BeforeWrite before_write)
+                         ChunkHooks hooks, std::shared_ptr<std::byte> mapped)
     : pool_(pool),
       chunk_bytes_(chunk_bytes),
       page_bytes_(page_bytes_of(pool, chunk_bytes)),
       chunks_(std::move(chunks)),
-      before_write_(std::move(before_write)) {}
+      hooks_(std::move(hooks)),
+      mapped_(std::move(mapped)) {}
 
 std::size_t MemfdMemory::rounded(std::size_t bytes) const {
   return (bytes + page_bytes_ - 1) / page_bytes_ * page_bytes_;
+}
+
+// Whether it lies in one piece in the pool.
+bool MemfdMemory::together(std::uint64_t offset, std::size_t bytes) const {
+  const std::size_t first = offset / chunk_bytes_;
+  const std::size_t last = (offset + bytes - 1) / chunk_bytes_;
+  PLEXRL_CHECK(bytes > 0 && last < chunks_.size(), "a blob's memory holds the blob");
+  for (std::size_t chunk = first; chunk < last; ++chunk)
+    if (chunks_[chunk + 1] != chunks_[chunk] + 1) return false;
+  return true;
 }
 
 // Where a huge page is larger than what is asked for, the mapping begins before it. The address
 // that is handed out then lies inside the page, which unmap undoes: addresses of such mappings are
 // made multiples of page_bytes_.
 Result<std::byte*> MemfdMemory::map(std::uint64_t offset, std::size_t bytes, Access access) {
+  if (access == Access::kWrite && hooks_.before_write) tell(offset, bytes);
+  if (mapped_ != nullptr && together(offset, bytes)) {
+    const std::size_t chunk = chunks_[offset / chunk_bytes_];
+    std::byte* const at = mapped_.get() + chunk * chunk_bytes_ + offset % chunk_bytes_;
+    lent_.insert(at);
+    return at;
+  }
   const std::size_t before = offset % page_bytes_;
   const std::size_t length = rounded(before + bytes);
   PLEXRL_CHECK(offset - before + length <= chunks_.size() * chunk_bytes_,
                "a blob's memory holds the blob");
-  if (access == Access::kWrite && before_write_) tell(offset, bytes);
   PLEXRL_ASSIGN(std::byte* const at, reserve(length, page_bytes_));
   if (const Status status = map_pieces(at, offset - before, length, access); !status.ok()) {
     ::munmap(at, length);
@@ -90,8 +107,9 @@ Result<std::byte*> MemfdMemory::map(std::uint64_t offset, std::size_t bytes, Acc
 void MemfdMemory::tell(std::uint64_t offset, std::size_t bytes) const {
   const std::uint64_t end = (offset + bytes + kBlobAlignment - 1) / kBlobAlignment * kBlobAlignment;
   for (std::size_t chunk = offset / chunk_bytes_; chunk * chunk_bytes_ < end; ++chunk)
-    before_write_(chunks_[chunk],
-                  std::min<std::uint64_t>(chunk_bytes_, end - std::uint64_t{chunk} * chunk_bytes_));
+    hooks_.before_write(
+        chunks_[chunk],
+        std::min<std::uint64_t>(chunk_bytes_, end - std::uint64_t{chunk} * chunk_bytes_));
 }
 
 // Chunks that follow each other in the pool are one mapping.
@@ -118,8 +136,25 @@ Status MemfdMemory::map_pieces(std::byte* at, std::uint64_t offset, std::size_t 
 }
 
 void MemfdMemory::unmap(std::byte* at, std::size_t bytes) {
+  if (lent_.erase(at) > 0) return;
   const std::size_t before = reinterpret_cast<std::uintptr_t>(at) % page_bytes_;
   ::munmap(at - before, rounded(before + bytes));
+}
+
+Status MemfdMemory::filled(std::uint64_t bytes) {
+  if (!hooks_.filled) return {};
+  const std::size_t last = (bytes - 1) / chunk_bytes_;
+  const std::size_t used = bytes - last * chunk_bytes_;
+  PLEXRL_CHECK(last < chunks_.size(), "a blob's memory holds the blob");
+  if (mapped_ != nullptr) {
+    hooks_.filled(chunks_[last], mapped_.get() + chunks_[last] * chunk_bytes_, used);
+    return {};
+  }
+  PLEXRL_ASSIGN(std::byte* const at, reserve(chunk_bytes_, page_bytes_));
+  Status status = map_pieces(at, last * chunk_bytes_, chunk_bytes_, Access::kWrite);
+  if (status.ok()) hooks_.filled(chunks_[last], at, used);
+  ::munmap(at, chunk_bytes_);
+  return status;
 }
 
 }  // namespace plexrl::store

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "cli/bench/bench_daemon.h"
 #include "cli/bench/cleanup.h"
@@ -19,6 +20,7 @@
 #include "cli/bench/swap_switch.h"
 #include "cli/output.h"
 #include "device/device_backend.h"
+#include "device/pool_marks.h"
 #include "store/blob_bench.h"
 
 namespace plexrl::cli {
@@ -98,8 +100,21 @@ nlohmann::json disk_row(const char* path, std::uint64_t bytes, const std::vector
 double in_seconds(Duration d) { return static_cast<double>(d.ns) / 1e9; }
 
 // Host memory as plexrld has it, in huge pages where the kernel gives them.
+std::size_t chunks_for(std::uint64_t bytes) { return (bytes + kPoolChunk - 1) / kPoolChunk; }
+
 Result<UniqueFd> make_host_pool(const char* name, std::uint64_t bytes) {
-  return device::create_cpu_pool(name, kPoolChunk, (bytes + kPoolChunk - 1) / kPoolChunk);
+  return device::create_cpu_pool(name, kPoolChunk, chunks_for(bytes));
+}
+
+// As runtime::host_memory has them.
+Result<store::ChunkHooks> hooks_of(const UniqueFd& pool, std::uint64_t bytes) {
+  PLEXRL_ASSIGN(auto opened, device::PoolMarks::open(pool.get(), kPoolChunk, chunks_for(bytes)));
+  const auto marks = std::make_shared<device::PoolMarks>(std::move(opened));
+  return store::ChunkHooks{
+      [marks](std::uint32_t chunk, std::size_t size) { marks->raise(chunk, size); },
+      [marks](std::uint32_t chunk, std::byte* data, std::size_t size) {
+        marks->clean(chunk, data, size);
+      }};
 }
 
 Status add_disk_rows_of(const std::string& directory, const store::BlobBenchPools& pools,
@@ -140,7 +155,10 @@ Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
   if (sizes.empty()) return {};
   PLEXRL_ASSIGN(const UniqueFd from, make_host_pool("bench-from", sizes.back()));
   PLEXRL_ASSIGN(const UniqueFd to, make_host_pool("bench-to", sizes.back()));
-  const store::BlobBenchPools pools{from.get(), to.get(), kPoolChunk};
+  PLEXRL_ASSIGN(auto from_hooks, hooks_of(from, sizes.back()));
+  PLEXRL_ASSIGN(auto to_hooks, hooks_of(to, sizes.back()));
+  const store::BlobBenchPools pools{from.get(), to.get(), kPoolChunk, std::move(from_hooks),
+                                    std::move(to_hooks)};
   const auto folder = std::make_shared<std::string>();
   const Cleanup cleanup([folder] {
     if (!folder->empty()) remove_folder(*folder);

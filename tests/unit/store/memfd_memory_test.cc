@@ -68,9 +68,10 @@ TEST(MemfdMemory, TellsWhatIsAboutToBeWritten) {
   constexpr std::size_t kChunk = kBlobChunkBytes / 2;
   const UniqueFd pool = pool_of(kChunk, 6);
   std::vector<std::pair<std::uint32_t, std::size_t>> told;
-  MemfdMemory memory(pool.get(), kChunk, {5, 4, 0, 1}, [&](std::uint32_t chunk, std::size_t bytes) {
+  const auto note = [&](std::uint32_t chunk, std::size_t bytes) {
     told.emplace_back(chunk, bytes);
-  });
+  };
+  MemfdMemory memory(pool.get(), kChunk, {5, 4, 0, 1}, ChunkHooks{note, {}});
   const auto whole = memory.map(0, kBlobChunkBytes, BlobMemory::Access::kWrite);
   const auto last = memory.map(kBlobChunkBytes, kChunk + 5, BlobMemory::Access::kWrite);
   const auto read = memory.map(0, kBlobChunkBytes, BlobMemory::Access::kRead);
@@ -81,6 +82,61 @@ TEST(MemfdMemory, TellsWhatIsAboutToBeWritten) {
   memory.unmap(*whole, kBlobChunkBytes);
   memory.unmap(*last, kChunk + 5);
   memory.unmap(*read, kBlobChunkBytes);
+}
+
+// The rest of the last chunk is the hook's to clean, wherever the pool is mapped.
+TEST(MemfdMemory, TellsWhereTheBytesEnd) {
+  constexpr std::size_t kChunk = kBlobChunkBytes * 2;
+  const UniqueFd pool = pool_of(kChunk, 4);
+  const auto clean = [&](std::uint32_t chunk, std::byte* data, std::size_t bytes) {
+    EXPECT_EQ(chunk, 2U);
+    EXPECT_EQ(bytes, 3U);
+    std::memset(data + bytes, 0, kChunk - bytes);
+  };
+  const auto byte_at = [&](std::size_t offset) {
+    unsigned char byte = 0xff;
+    EXPECT_EQ(::pread(pool.get(), &byte, 1, static_cast<off_t>(2 * kChunk + offset)), 1);
+    return int{byte};
+  };
+  MemfdMemory memory(pool.get(), kChunk, {3, 2}, ChunkHooks{{}, clean});
+  ASSERT_TRUE(memory.filled(kChunk + 3).ok());
+  EXPECT_EQ(byte_at(2), 2);
+  EXPECT_EQ(byte_at(3), 0);
+  EXPECT_EQ(byte_at(kChunk - 1), 0);
+  void* const all = ::mmap(nullptr, 4 * kChunk, PROT_READ | PROT_WRITE, MAP_SHARED, pool.get(), 0);
+  ASSERT_NE(all, MAP_FAILED);
+  std::memset(static_cast<char*>(all) + 2 * kChunk, 7, kChunk);
+  MemfdMemory there(pool.get(), kChunk, {3, 2}, ChunkHooks{{}, clean},
+                    {std::shared_ptr<void>(), static_cast<std::byte*>(all)});
+  ASSERT_TRUE(there.filled(kChunk + 3).ok());
+  EXPECT_EQ(byte_at(2), 7);
+  EXPECT_EQ(byte_at(3), 0);
+  ::munmap(all, 4 * kChunk);
+}
+
+TEST(MemfdMemory, IsUsedWhereThePoolIsMapped) {
+  constexpr std::size_t kChunk = std::size_t{64} << 10;
+  const UniqueFd pool = pool_of(kChunk, 40);
+  void* const all = ::mmap(nullptr, 40 * kChunk, PROT_READ | PROT_WRITE, MAP_SHARED, pool.get(), 0);
+  ASSERT_NE(all, MAP_FAILED);
+  auto* const base = static_cast<std::byte*>(all);
+  std::vector<std::uint32_t> chunks;
+  for (std::uint32_t i = 0; i < 32; ++i) chunks.push_back(i < 16 ? 20 + i : 31 - i);
+  const std::size_t before = mappings();
+  MemfdMemory memory(pool.get(), kChunk, chunks, {}, {std::shared_ptr<void>(), base});
+  const auto together = memory.map(0, kBlobChunkBytes, BlobMemory::Access::kWrite);
+  ASSERT_TRUE(together);
+  EXPECT_EQ(*together, base + 20 * kChunk);
+  EXPECT_EQ(mappings(), before);
+  const auto apart = memory.map(kBlobChunkBytes, kBlobChunkBytes, BlobMemory::Access::kWrite);
+  ASSERT_TRUE(apart) << apart.error().to_string();
+  EXPECT_GT(mappings(), before) << "the chunks do not follow each other";
+  EXPECT_EQ(std::to_integer<unsigned>((*apart)[kChunk]), 14U);
+  memory.unmap(*apart, kBlobChunkBytes);
+  memory.unmap(*together, kBlobChunkBytes);
+  EXPECT_EQ(mappings(), before);
+  EXPECT_EQ(std::to_integer<unsigned>(base[20 * kChunk]), 20U) << "it is still there";
+  ::munmap(all, 40 * kChunk);
 }
 
 TEST(MemfdMemory, HugePagesAreMappedWhole) {
