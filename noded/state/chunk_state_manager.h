@@ -77,7 +77,15 @@ class ChunkStateManager final : public StateManager {
   [[nodiscard]] Status adopt_places(const Manifest& manifest);
   void release(ModelId model, const Chunks& chunks, const std::vector<BlobId>& blobs);
   void orphan(Transfer& transfer, std::vector<BlobId>& blobs);
+  // A row that must go, and what it keeps taken.
+  struct StaleRow {
+    ModelId model;
+    Chunks chunks;
+    std::vector<BlobId> blobs;
+  };
   void erase_stored(ModelId model, const Chunks& chunks, const std::vector<BlobId>& blobs);
+  void erase_row(StaleRow row);
+  void erase_stale_rows();
 
   [[nodiscard]] Status map_all(ModelId model, ModelRecord& record, MovePlan& plan);
   void unmap_all(ModelRecord& record);
@@ -146,6 +154,7 @@ class ChunkStateManager final : public StateManager {
   std::map<TenantId, Tenant> tenants_;
   std::map<ModelId, ModelRecord> models_;
   std::map<ModelId, Manifest> stored_;      // read at start, model not added yet
+  std::vector<StaleRow> stale_;             // the store did not take their erase
   std::map<ModelId, std::string> damaged_;  // why the stored one cannot be used
 
   std::unique_ptr<DiskTier> disk_;  // null: there is none
