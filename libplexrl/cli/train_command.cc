@@ -191,6 +191,11 @@ void add_objective_options(CLI::App& command, TrainOptions& options) {
       .add_option("--overlong-buffer", options.overlong_buffer,
                   "last tokens over which the length penalty grows; 0: all")
       ->capture_default_str();
+  command
+      .add_option("--kl-coef", options.kl_coefficient,
+                  "penalty on the KL divergence from the base, LoRA only; 0: none")
+      ->check(number_above_zero(true))
+      ->capture_default_str();
 }
 
 void add_sft_options(CLI::App& command, TrainOptions& options) {

@@ -12,6 +12,7 @@
 #include "cli/output.h"
 #include "cli/train/dynamic_sampling.h"
 #include "cli/train/grpo.h"
+#include "cli/train/kl_penalty.h"
 #include "cli/train/objective.h"
 #include "cli/train/sft.h"
 
@@ -93,6 +94,10 @@ Status Controller::choose_defaults(const ModelFacts& facts) {
   if (facts.train_mode == "none")
     return error(Code::PERMISSION,
                  "this job may not train: submit with --plexrl-train=lora or --plexrl-train=full");
+  if (options_.kl_coefficient > 0.0 && facts.train_mode == "full")
+    return error(Code::INVALID_ARGUMENT,
+                 "--kl-coef: a full-parameter model keeps no copy of its base to measure the "
+                 "divergence from; train an adapter (--plexrl-train=lora) or leave it out");
   options_.base = facts.base;
   options_.train_mode = facts.train_mode;
   options_.lora_rank = facts.lora_rank;
@@ -290,6 +295,12 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
   const Algorithm algorithm = *algorithm_of(options_.algorithm);
   const auto advantages = advantages_of(algorithm, batch.rewards, options_.samples);
   const LossRequest loss = loss_request(options_);
+  KlPenalty kl;
+  if (options_.kl_coefficient > 0.0) {
+    PLEXRL_ASSIGN(kl, KlPenalty::measure(service_, meter_, batch, options_.samples,
+                                         options_.minibatches, options_.kl_coefficient));
+    record.kl = kl.mean();
+  }
   const auto rows = static_cast<std::uint32_t>(batch.sequences.size());
   std::uint64_t update = state_.grpo_done * options_.minibatches;
   for (const auto& part :
@@ -299,9 +310,11 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
     tokens = std::max(tokens, 1.0);  // all may have been dropped
     std::vector<Datum> data;
     data.reserve(part.size());
-    for (const auto row : part)
+    for (const auto row : part) {
       data.push_back(ppo_datum(batch.prompts[row / options_.samples], batch.sequences[row],
                                static_cast<float>(advantages[row] / tokens)));
+      if (record.kl) kl.add_to(data.back(), row, 1.0 / tokens);
+    }
     OptimRequest request;
     request.learning_rate = warmed_up(options_.learning_rate, update++, options_.warmup_updates);
     request.grad_clip_norm = options_.grad_clip_norm;
@@ -408,6 +421,7 @@ nlohmann::json Controller::summary(const nlohmann::json& held_out, const SaveRes
       {"seed", options_.seed},
       {"algo", options_.algorithm},
       {"loss", options_.loss},
+      {"kl_coef", options_.kl_coefficient},
       {"learning_rate", options_.learning_rate},
       {"sft_steps", state_.sft_done},
       {"steps", state_.grpo_done},

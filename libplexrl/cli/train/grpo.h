@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the policy gradient algorithms of --algo differ in: advantages and loss. None has a
-// KL term.
+// What the policy gradient algorithms of --algo differ in: advantages and loss. A penalty on
+// the KL divergence is an option of its own (kl_penalty.h).
 //
 //   grpo         Shao et al., DeepSeekMath, arXiv 2402.03300, section 4.1: normalised within the
 //                samples of one prompt; clipped ratio

@@ -29,6 +29,9 @@ void convert(std::vector<plexrl::Sequence> from, std::vector<Sequence>& to) {
   for (plexrl::Sequence& sequence : from)
     to.push_back({std::move(sequence.tokens), std::move(sequence.logprobs), sequence.stopped});
 }
+void convert(std::vector<std::vector<float>> from, std::vector<std::vector<float>>& to) {
+  to = std::move(from);
+}
 void convert(const plexrl::TrainResult& from, LossResult& to) {
   to = {from.loss_sum, from.ratio_mean, from.clip_fraction, from.logprob_drop_mean};
 }
@@ -105,6 +108,12 @@ class PlexrlService final : public Service {
     options.stop_tokens = request.stop_tokens;
     return submit<std::vector<plexrl::Sequence>, std::vector<Sequence>>(
         [&] { return model_.generate(options); });
+  }
+
+  Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
+      std::uint64_t version, const std::vector<Tokens>& sequences) override {
+    using Rows = std::vector<std::vector<float>>;
+    return submit<Rows, Rows>([&] { return model_.logprobs(version, sequences); });
   }
 
   Result<FuturePtr<LossResult>> forward_backward(const LossRequest& loss,

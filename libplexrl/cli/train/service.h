@@ -129,6 +129,9 @@ class Service {
   [[nodiscard]] virtual Result<ModelFacts> model() = 0;
   [[nodiscard]] virtual Result<FuturePtr<std::vector<Sequence>>> generate(
       const GenerateRequest& request) = 0;
+  // Under `version`, 0 the base without adapter: of each sequence's tokens from the second on.
+  [[nodiscard]] virtual Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
+      std::uint64_t version, const std::vector<Tokens>& sequences) = 0;
   [[nodiscard]] virtual Result<FuturePtr<LossResult>> forward_backward(
       const LossRequest& loss, const std::vector<Datum>& data) = 0;
   [[nodiscard]] virtual Result<FuturePtr<OptimResult>> optim_step(const OptimRequest& request) = 0;

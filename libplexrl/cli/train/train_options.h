@@ -46,6 +46,7 @@ struct TrainOptions {
   std::optional<std::uint32_t> resample_rounds;  // for groups without a signal
   std::optional<double> length_penalty;          // of the longest answer
   std::uint32_t overlong_buffer = 0;             // tokens; 0: all
+  double kl_coefficient = 0.0;                   // 0: the divergence is not measured either
   std::uint32_t max_new_tokens = 0;              // 0: the environment's longest answer
   double tool_latency_s = 0.0;                   // simulated waiting for tools, once per step
 

@@ -80,6 +80,7 @@ nlohmann::json fingerprint(const TrainOptions& options) {
           {"dynamic-sampling", options.resample_rounds.value_or(0)},
           {"length-penalty", options.length_penalty.value_or(0.0)},
           {"overlong-buffer", options.overlong_buffer},
+          {"kl-coef", options.kl_coefficient},
           {"max-new-tokens", options.max_new_tokens},
           {"sft-steps", options.sft_steps},
           {"sft-target", options.sft_target},

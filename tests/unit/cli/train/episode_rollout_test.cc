@@ -33,6 +33,10 @@ class ScriptedService final : public Service {
         std::make_unique<ReadyFuture<std::vector<Sequence>>>(std::move(rows)));
   }
   Result<ModelFacts> model() override { return none(); }
+  Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(std::uint64_t,
+                                                              const std::vector<Tokens>&) override {
+    return none();
+  }
   Result<FuturePtr<LossResult>> forward_backward(const LossRequest&,
                                                  const std::vector<Datum>&) override {
     return none();

@@ -51,6 +51,7 @@ class FakeService final : public Service {
   std::map<std::uint64_t, Weights> versions;
   std::vector<LossRequest> losses;
   std::vector<GenerateRequest> requests;
+  std::vector<std::size_t> reference_rows;  // of each logprobs op
 
   Result<ModelFacts> model() override {
     ModelFacts facts;
@@ -75,6 +76,21 @@ class FakeService final : public Service {
         rows.push_back(answer(request, sampled, p, rows.size()));
     return FuturePtr<std::vector<Sequence>>(
         std::make_unique<ReadyFuture<std::vector<Sequence>>>(rows));
+  }
+
+  // Of version 0 only, a tenth per value of the token.
+  Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
+      std::uint64_t version, const std::vector<Tokens>& sequences) override {
+    if (version != 0 || train_mode == "full") return error(Code::NOT_FOUND, "version");
+    std::vector<std::vector<float>> rows;
+    for (const Tokens& sequence : sequences) {
+      rows.emplace_back();
+      for (std::size_t i = 1; i < sequence.size(); ++i)
+        rows.back().push_back(-static_cast<float>(sequence[i]) / 10.0F);
+    }
+    reference_rows.push_back(rows.size());
+    return FuturePtr<std::vector<std::vector<float>>>(
+        std::make_unique<ReadyFuture<std::vector<std::vector<float>>>>(std::move(rows)));
   }
 
   Result<FuturePtr<LossResult>> forward_backward(const LossRequest& loss,
