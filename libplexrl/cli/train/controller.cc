@@ -406,6 +406,9 @@ Result<nlohmann::json> Controller::finish() {
   PLEXRL_TRY(write_checkpoint());
   if (options_.save.empty() && options_.summary.empty()) return summary(held_out, nullptr);
   PLEXRL_ASSIGN(const SaveResult saved, save_result());
+  // The save has a number: with the journal's, a run of more steps would take its first op for
+  // done.
+  PLEXRL_TRY(checkpoint_->write_journal(state_, model_id_, stream_->next()));
   return summary(held_out, &saved);
 }
 

@@ -131,6 +131,38 @@ TEST_F(ControllerTest, ResumeOnAnotherNodeGivesTheSameCurve) {
   EXPECT_EQ((*resumed)["reward_last"], (*expected)["reward_last"]);
 }
 
+// Which problems are drawn, how answers are sampled and how they are shuffled into minibatches
+// follows from the seed and the step, so a run in two parts is the run in one piece: on the node
+// that still has the model, and elsewhere from the checkpoint.
+TEST_F(ControllerTest, ThreeStepsAndThreeMoreHaveTheRecordsOfSix) {
+  options_.eval_every = 2;
+  options_.eval_prompts = 16;
+  for (const char* name : kAlgorithmNames) {
+    options_.algorithm = name;
+    options_.log = path("straight");
+    FakeService straight;
+    ASSERT_TRUE(run(straight).has_value());
+    const auto expected = records();
+    ASSERT_EQ(expected.size(), 6U);
+    for (const bool elsewhere : {false, true}) {
+      TrainOptions options = options_;
+      options.log = options_.log = path(elsewhere ? "elsewhere" : "here");
+      options.checkpoint = options.log + "." + name;
+      options.steps = 3;
+      FakeService first, second;
+      second.model_id = 99;
+      ASSERT_TRUE(run(first, options).has_value());
+      options.steps = 6;
+      options.resume = true;
+      FakeService& after = elsewhere ? second : first;
+      const auto summary = run(after, options);
+      ASSERT_TRUE(summary.has_value()) << summary.error().to_string();
+      EXPECT_EQ(records(), expected) << name << (elsewhere ? " elsewhere" : " on the same node");
+      EXPECT_EQ(after.sha(), straight.sha());
+    }
+  }
+}
+
 TEST_F(ControllerTest, OnlyTheNewestModelFileIsKept) {
   options_.checkpoint = path("checkpoint");
   options_.checkpoint_every = 1;
