@@ -58,7 +58,7 @@ TEST(ServiceCommands, WhereNobodyIsAskedByNameTheNodeOfAJobIsPointedTo) {
   EXPECT_EQ(run({"jobs", "--socket", "/nonexistent/socket"}).err.find("srun"), std::string::npos);
 }
 
-TEST(ServiceCommands, ReportNeedsAJob) {
+TEST(ServiceCommands, ReportNeedsAJobOrALog) {
   EXPECT_EQ(run({"report"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "seven"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"report", "0"}).exit_status, kExitUsage);
@@ -66,6 +66,10 @@ TEST(ServiceCommands, ReportNeedsAJob) {
   EXPECT_EQ(task.exit_status, kExitUsage);
   EXPECT_NE(task.err.find("write its own job id"), std::string::npos) << task.err;
   EXPECT_EQ(run({"report", "11_"}).err.find("write its own job id"), std::string::npos);
+  EXPECT_EQ(run({"report", "7", "--html", "page"}).exit_status, kExitUsage);
+  const Outcome missing = run({"report", "--train", "/nonexistent/log"});
+  EXPECT_EQ(missing.exit_status, kExitFailed);
+  EXPECT_NE(missing.err.find("/nonexistent/log"), std::string::npos) << missing.err;
 }
 
 TEST(ServiceCommands, EvictNeedsAJob) {
