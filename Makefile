@@ -43,10 +43,12 @@ bench-peers: all
 models: all
 	@scripts/models $(BUILD)
 
+# MODEL=smollm2-135m: with that model instead of a small one, fetched when it is missing
+MODEL ?=
 demo:
 	@scripts/install-deps build slurm
-	@$(MAKE) --no-print-directory all
-	@scripts/demo $(BUILD)
+	@$(MAKE) --no-print-directory $(if $(filter smollm2-135m,$(MODEL)),models,all)
+	@scripts/demo $(BUILD) $(MODEL)
 
 bench: all
 	@$(BUILD)/plexrl bench op --json
