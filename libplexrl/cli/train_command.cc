@@ -168,7 +168,8 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
 
 void add_objective_options(CLI::App& command, TrainOptions& options) {
   command
-      .add_option("--loss", options.loss, "ppo or importance_sampling; default: the algorithm's")
+      .add_option("--loss", options.loss,
+                  "ppo, importance_sampling, cispo or dro; default: the algorithm's")
       ->check(
           CLI::IsMember(std::vector<std::string>(std::begin(kLossNames), std::end(kLossNames))));
   command
@@ -179,6 +180,10 @@ void add_objective_options(CLI::App& command, TrainOptions& options) {
       .add_option("--clip-high", options.clip_high,
                   "largest ratio that has a gradient; default: the algorithm's")
       ->check(CLI::Range(1.0, 1000.0));
+  command
+      .add_option("--dro-beta", options.dro_beta,
+                  "weight of the drift in --loss dro; default: 0.01")
+      ->check(number_above_zero(true));
   command
       .add_option("--dynamic-sampling", options.resample_rounds,
                   "draw groups without a signal again, so often; default: the algorithm's")

@@ -328,6 +328,7 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
   record.ratio_mean = result.ratio_mean;
   record.clip_fraction = result.clip_fraction;
   record.logprob_drop = result.logprob_drop;
+  record.entropy = result.entropy;
   return {};
 }
 

@@ -15,24 +15,42 @@ constexpr double kDapoClipHigh = 1.28;
 // signal three rounds leave one in sixteen.
 constexpr std::uint32_t kDapoRounds = 3;
 
-bool is_clipped(Loss loss) { return loss == Loss::kPpo; }
+// MiniMax-M1 (arXiv 2506.13585), section 3.1, bounds the ratio from above only.
+constexpr double kCispoClipLow = 0.0;
+constexpr double kCispoClipHigh = 4.0;
+constexpr double kDroBeta = 0.01;
+
+bool is_clipped(Loss loss) { return loss == Loss::kPpo || loss == Loss::kCispo; }
+
+// Bounds of the ratio, where the options give none.
+void choose_clip(TrainOptions& options, Algorithm algorithm, Loss loss) {
+  const bool cispo = loss == Loss::kCispo;
+  if (!options.clip_low) options.clip_low = cispo ? kCispoClipLow : kClipLow;
+  if (!options.clip_high)
+    options.clip_high = cispo                           ? kCispoClipHigh
+                        : algorithm == Algorithm::kDapo ? kDapoClipHigh
+                                                        : kClipHigh;
+}
 
 Status choose_loss(TrainOptions& options, Algorithm algorithm) {
   if (options.loss.empty())
     options.loss = loss_of(algorithm) == Loss::kPpo ? "ppo" : "importance_sampling";
   const auto loss = loss_named(options.loss);
   if (!loss) return error(Code::INVALID_ARGUMENT, "--loss '%s': not known", options.loss.c_str());
+  if (options.dro_beta && *loss != Loss::kDro)
+    return error(Code::INVALID_ARGUMENT,
+                 "--dro-beta: the loss is %s; leave it out or choose --loss dro",
+                 options.loss.c_str());
+  if (*loss == Loss::kDro && !options.dro_beta) options.dro_beta = kDroBeta;
   if (!is_clipped(*loss)) {
     if (options.clip_low || options.clip_high)
       return error(Code::INVALID_ARGUMENT,
                    "--clip-low and --clip-high: the loss %s of --algo %s does not clip; leave them "
-                   "out or choose --loss ppo",
+                   "out or choose --loss ppo or cispo",
                    options.loss.c_str(), options.algorithm.c_str());
     return {};
   }
-  if (!options.clip_low) options.clip_low = kClipLow;
-  if (!options.clip_high)
-    options.clip_high = algorithm == Algorithm::kDapo ? kDapoClipHigh : kClipHigh;
+  choose_clip(options, algorithm, *loss);
   if (*options.clip_low > 1.0 || *options.clip_high < 1.0)
     return error(Code::INVALID_ARGUMENT,
                  "--clip-low and --clip-high: the ratio 1 must lie between them");
@@ -68,7 +86,7 @@ Status choose_length_penalty(TrainOptions& options) {
 }  // namespace
 
 std::optional<Loss> loss_named(std::string_view name) {
-  constexpr Loss kLosses[] = {Loss::kPpo, Loss::kImportanceSampling};
+  constexpr Loss kLosses[] = {Loss::kPpo, Loss::kImportanceSampling, Loss::kCispo, Loss::kDro};
   static_assert(std::size(kLosses) == std::size(kLossNames));
   const auto found = std::find(std::begin(kLossNames), std::end(kLossNames), name);
   if (found == std::end(kLossNames)) return std::nullopt;
@@ -88,6 +106,7 @@ LossRequest loss_request(const TrainOptions& options) {
   LossRequest request(*loss_named(options.loss));
   request.clip_low = options.clip_low.value_or(request.clip_low);
   request.clip_high = options.clip_high.value_or(request.clip_high);
+  request.beta = options.dro_beta.value_or(request.beta);
   return request;
 }
 

@@ -14,7 +14,7 @@
 namespace plexrl::cli {
 
 // The names of --loss.
-inline constexpr const char* kLossNames[] = {"ppo", "importance_sampling"};
+inline constexpr const char* kLossNames[] = {"ppo", "importance_sampling", "cispo", "dro"};
 [[nodiscard]] std::optional<Loss> loss_named(std::string_view name);
 
 // Fills in what the options leave to --algo. INVALID_ARGUMENT for combinations that mean nothing,

@@ -33,7 +33,8 @@ void convert(std::vector<std::vector<float>> from, std::vector<std::vector<float
   to = std::move(from);
 }
 void convert(const plexrl::TrainResult& from, LossResult& to) {
-  to = {from.loss_sum, from.ratio_mean, from.clip_fraction, from.logprob_drop_mean};
+  to = {from.loss_sum, from.ratio_mean, from.clip_fraction, from.logprob_drop_mean,
+        from.entropy_mean};
 }
 void convert(const plexrl::OptimResult& from, OptimResult& to) { to = {from.step, from.grad_norm}; }
 void convert(const plexrl::SaveResult& from, SaveResult& to) {
@@ -77,6 +78,10 @@ plexrl_loss to_library(Loss loss) {
       return PLEXRL_LOSS_CROSS_ENTROPY;
     case Loss::kImportanceSampling:
       return PLEXRL_LOSS_IMPORTANCE_SAMPLING;
+    case Loss::kCispo:
+      return PLEXRL_LOSS_CISPO;
+    case Loss::kDro:
+      return PLEXRL_LOSS_DRO;
     case Loss::kPpo:
       break;
   }
@@ -122,6 +127,7 @@ class PlexrlService final : public Service {
     options.loss = to_library(loss.kind);
     options.clip_low = loss.clip_low;
     options.clip_high = loss.clip_high;
+    options.beta = loss.beta;
     options.data.reserve(data.size());
     for (const Datum& datum : data) options.data.push_back(to_library(datum));
     return submit<plexrl::TrainResult, LossResult>(

@@ -62,13 +62,14 @@ struct Sequence {
   }
 };
 
-enum class Loss : std::uint8_t { kCrossEntropy, kImportanceSampling, kPpo };
+enum class Loss : std::uint8_t { kCrossEntropy, kImportanceSampling, kPpo, kCispo, kDro };
 
 struct LossRequest {
   LossRequest(Loss kind_in) : kind(kind_in) {}  // NOLINT: a loss alone is a request
   Loss kind;
-  double clip_low = 0.8;  // of the ratio, ppo
+  double clip_low = 0.8;  // of the ratio, ppo and cispo
   double clip_high = 1.2;
+  double beta = 0.01;  // dro
 };
 
 // Position i of tokens predicts targets[i]; all used arrays have the length of tokens. Cross
@@ -86,6 +87,7 @@ struct LossResult {
   double ratio_mean = 1.0;
   double clip_fraction = 0.0;
   double logprob_drop_mean = 0.0;
+  double entropy_mean = 0.0;  // nats per token
 };
 
 struct OptimRequest {

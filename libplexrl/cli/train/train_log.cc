@@ -51,7 +51,8 @@ nlohmann::json to_json(const StepRecord& record) {
       {"grad_norm", record.grad_norm},
       {"ratio_mean", record.ratio_mean},
       {"clip_fraction", record.clip_fraction},
-      {"logprob_drop", record.logprob_drop}};
+      {"logprob_drop", record.logprob_drop},
+      {"entropy", record.entropy}};
   if (record.kl) line["kl"] = *record.kl;
   return line;
 }

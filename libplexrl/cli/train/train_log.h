@@ -40,6 +40,7 @@ struct StepRecord {
   double ratio_mean = 1.0;
   double clip_fraction = 0.0;
   double logprob_drop = 0.0;
+  double entropy = 0.0;      // nats per token
   std::optional<double> kl;  // from the base, nats per token; when it is measured
 };
 

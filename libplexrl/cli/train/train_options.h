@@ -43,6 +43,7 @@ struct TrainOptions {
   std::string loss;                // see objective.h
   std::optional<double> clip_low;  // of the ratio, for losses that clip
   std::optional<double> clip_high;
+  std::optional<double> dro_beta;
   std::optional<std::uint32_t> resample_rounds;  // for groups without a signal
   std::optional<double> length_penalty;          // of the longest answer
   std::uint32_t overlong_buffer = 0;             // tokens; 0: all

@@ -77,6 +77,7 @@ nlohmann::json fingerprint(const TrainOptions& options) {
           {"loss", options.loss},
           {"clip-low", options.clip_low.value_or(0.0)},
           {"clip-high", options.clip_high.value_or(0.0)},
+          {"dro-beta", options.dro_beta.value_or(0.0)},
           {"dynamic-sampling", options.resample_rounds.value_or(0)},
           {"length-penalty", options.length_penalty.value_or(0.0)},
           {"overlong-buffer", options.overlong_buffer},

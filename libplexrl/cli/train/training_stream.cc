@@ -17,6 +17,7 @@ void add(const LossResult& loss, UpdateResult& sum) {
   sum.ratio_mean += loss.ratio_mean;
   sum.clip_fraction += loss.clip_fraction;
   sum.logprob_drop += loss.logprob_drop_mean;
+  sum.entropy += loss.entropy_mean;
 }
 
 }  // namespace
@@ -92,6 +93,7 @@ Result<UpdateResult> TrainingStream::finish() {
   sum.ratio_mean /= losses;
   sum.clip_fraction /= losses;
   sum.logprob_drop /= losses;
+  sum.entropy /= losses;
   return sum;
 }
 

@@ -19,6 +19,7 @@ struct UpdateResult {
   double loss_sum = 0.0;
   double ratio_mean = 1.0;
   double clip_fraction = 0.0;
+  double entropy = 0.0;
   double logprob_drop = 0.0;  // means over the forward_backward ops
   double grad_norm = 0.0;     // of the last optim_step
 };

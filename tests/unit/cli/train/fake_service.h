@@ -50,6 +50,7 @@ class FakeService final : public Service {
   Weights weights;
   std::map<std::uint64_t, Weights> versions;
   std::vector<LossRequest> losses;
+  std::vector<double> entropies;  // of the first forward_backward ops
   std::vector<GenerateRequest> requests;
   std::vector<std::size_t> reference_rows;  // of each logprobs op
 
@@ -105,6 +106,7 @@ class FakeService final : public Service {
     }
     LossResult result;
     result.logprob_drop_mean = logprob_drop;
+    if (losses.size() <= entropies.size()) result.entropy_mean = entropies[losses.size() - 1];
     return FuturePtr<LossResult>(std::make_unique<ReadyFuture<LossResult>>(result));
   }
 

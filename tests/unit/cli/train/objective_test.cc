@@ -52,6 +52,24 @@ TEST(Objective, GivenOptionsStand) {
   EXPECT_EQ(loss_request(options).clip_high, 1.5);
 }
 
+TEST(Objective, EachLossHasBoundsOfItsOwn) {
+  TrainOptions cispo, dro;
+  cispo.algorithm = "dapo";
+  cispo.loss = "cispo";
+  ASSERT_TRUE(choose_objective(cispo).ok());
+  EXPECT_EQ(loss_request(cispo).kind, Loss::kCispo);
+  EXPECT_EQ(loss_request(cispo).clip_low, 0.0);
+  EXPECT_EQ(loss_request(cispo).clip_high, 4.0);
+  dro.loss = "dro";
+  ASSERT_TRUE(choose_objective(dro).ok());
+  EXPECT_EQ(loss_request(dro).kind, Loss::kDro);
+  EXPECT_EQ(loss_request(dro).beta, 0.01);
+  EXPECT_EQ(dro.clip_high, std::nullopt);
+  dro.dro_beta = 0.5;
+  ASSERT_TRUE(choose_objective(dro).ok());
+  EXPECT_EQ(loss_request(dro).beta, 0.5);
+}
+
 TEST(Objective, CombinationsThatMeanNothingAreRefusedByName) {
   struct Case {
     const char* text;
@@ -70,6 +88,12 @@ TEST(Objective, CombinationsThatMeanNothingAreRefusedByName) {
          o.loss = "importance_sampling";
          o.clip_low = 0.9;
        }},
+      {"does not clip",
+       [](TrainOptions& o) {
+         o.loss = "dro";
+         o.clip_high = 1.3;
+       }},
+      {"--dro-beta", [](TrainOptions& o) { o.dro_beta = 0.1; }},
       {"must lie between", [](TrainOptions& o) { o.clip_low = 1.1; }},
       {"reinforce++ compares",
        [](TrainOptions& o) {
@@ -144,6 +168,16 @@ TEST_F(ControllerTest, GroupsWithoutASignalAreDrawnAgain) {
   }
   EXPECT_EQ(request, service.requests.size());
   EXPECT_GT(resampled, 0U);
+}
+
+TEST_F(ControllerTest, TheEntropyIsTheMeanOverTheOptimizerSteps) {
+  options_.steps = 2;
+  options_.log = path("log");
+  FakeService service;
+  service.entropies = {1.0, 2.0, 0.5, 0.25};
+  ASSERT_TRUE(run(service).has_value());
+  EXPECT_EQ(records().at(0)["entropy"], 1.5);
+  EXPECT_EQ(records().at(1)["entropy"], 0.375);
 }
 
 TEST_F(ControllerTest, ResamplingIsBoundedWhenNothingHasASignal) {
