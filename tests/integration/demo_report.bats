@@ -21,6 +21,7 @@ class Made:
     def busy_fraction(self): return 0.5
     def state_sha256(self): return self._digest if self.train == "full" else None
 
+plan = PLANS[""]
 rising = [0.1, 0.2, 0.3] + [0.4] * 24 + [0.7, 0.8, 0.9]
 alone = [Made("a", "full", "node1", (0, 100), rising), Made("b", "lora", "node2", (0, 50), rising)]
 shared = [Made("a", "full", "node1", (200, 310), rising), Made("b", "lora", "node1", (205, 260), rising)]
@@ -33,7 +34,7 @@ PY
 assert union_length([(0, 10), (5, 12), (20, 21)]) == 13
 assert union_length([(0, 10), (2, 3)]) == 10
 assert union_length([]) == 0
-summary = summarize(alone, shared)
+summary = summarize(plan, alone, shared)
 assert summary["device_s_exclusive"] == 150 and summary["device_s_shared"] == 110
 assert abs(summary["saving"] - (1 - 110 / 150)) < 1e-3
 assert summary["mean_slowdown"] == 1.1
@@ -42,8 +43,8 @@ assert summary["mean_slowdown"] == 1.1
 
 @test "the summary has exactly the keys that it promises" {
   demo_says '
-summary = summarize(alone, shared)
-assert set(summary) == {"slurm", "jobs", "device_s_exclusive", "device_s_shared", "saving", "mean_slowdown"}
+summary = summarize(plan, alone, shared)
+assert set(summary) == {"slurm", "model", "jobs", "device_s_exclusive", "device_s_shared", "saving", "mean_slowdown"}
 assert set(summary["jobs"][0]) == {"job_id", "user", "node", "train", "state", "steps", "reward_first",
     "reward_last", "reward_last_alone", "busy_fraction_alone", "wall_alone_s", "wall_shared_s", "slowdown",
     "state_sha256_alone", "state_sha256_shared"}
@@ -54,12 +55,22 @@ assert round(summary["jobs"][0]["reward_first"], 6) == 0.2 and round(summary["jo
 
 @test "the demo complains about a reward that did not rise, missing steps and a state that differs" {
   demo_says '
-assert list(complaints(summarize(alone, shared))) == []
+assert list(complaints(plan, summarize(plan, alone, shared))) == []
 flat = [Made("a", "full", "node1", (200, 310), [0.5] * 30), shared[1]]
-assert any("did not rise" in text for text in complaints(summarize(alone, flat)))
+assert any("did not rise" in text for text in complaints(plan, summarize(plan, alone, flat)))
 short = [Made("a", "full", "node1", (200, 310), rising[:20] + rising[-3:]), shared[1]]
-assert any("23 steps" in text for text in complaints(summarize(alone, short)))
+assert any("23 steps" in text for text in complaints(plan, summarize(plan, alone, short)))
 other = [Made("a", "full", "node1", (200, 310), rising, digest="bb"), shared[1]]
-assert any("changed its final state" in text for text in complaints(summarize(alone, other)))
+assert any("changed its final state" in text for text in complaints(plan, summarize(plan, alone, other)))
+'
+}
+
+@test "the demo of a real model complains about missing steps only" {
+  demo_says '
+plan = PLANS["smollm2-135m"]
+flat = [Made("a", "lora", "node1", (200, 310), [0.0] * plan.steps), Made("b", "lora", "node1", (205, 260), [0.1])]
+summary = summarize(plan, flat, flat)
+assert summary["model"] == "smollm2-135m"
+assert [text.partition(": ")[2] for text in complaints(plan, summary)] == ["1 steps instead of 4"]
 '
 }
