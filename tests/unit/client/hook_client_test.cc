@@ -11,13 +11,13 @@ TimePoint in_ms(std::int64_t ms) { return system_clock().now() + Duration{ms * k
 
 TEST(HookClient, OpenAttachClose) {
   const fakes::FakeService service;
-  EXPECT_TRUE(open_job(service.socket(), 12, 1000, 1001, "pool=p", in_ms(1000)).ok());
+  EXPECT_TRUE(open_job(service.socket(), 12, 1000, 1001, "pool=p", in_ms(10'000)).ok());
   EXPECT_EQ(service.opened().job_id, 12U);
   EXPECT_EQ(service.opened().grant, "pool=p");
-  const auto task = attach_task(service.socket(), 12, 1000, ::getpid(), in_ms(1000));
+  const auto task = attach_task(service.socket(), 12, 1000, ::getpid(), in_ms(10'000));
   ASSERT_TRUE(task.has_value());
   EXPECT_EQ(task->token, "secret");
-  EXPECT_TRUE(close_job(service.socket(), 12, in_ms(1000)).ok());  // the fake knows no job
+  EXPECT_TRUE(close_job(service.socket(), 12, in_ms(10'000)).ok());  // the fake knows no job
 }
 
 TEST(HookClient, NobodyListening) {
@@ -53,7 +53,7 @@ TEST(HookClient, AServiceThatDoesNotAnswerTimesOut) {
 
 TEST(Query, OneDocument) {
   const fakes::FakeService service;
-  const auto json = query({service.socket(), "", "test"}, wire::QueryKind::Jobs, 3, in_ms(1000));
+  const auto json = query({service.socket(), "", "test"}, wire::QueryKind::Jobs, 3, in_ms(10'000));
   ASSERT_TRUE(json.has_value());
   EXPECT_EQ(*json, "{\"job\":3}");
 }
@@ -66,7 +66,7 @@ TEST(Query, KindsByName) {
 TEST(Administer, TheServicesRefusalIsTheStatus) {
   const fakes::FakeService service;
   EXPECT_EQ(
-      administer({service.socket(), "", "test"}, wire::AdminVerb::Drain, 0, in_ms(1000)).code(),
+      administer({service.socket(), "", "test"}, wire::AdminVerb::Drain, 0, in_ms(10'000)).code(),
       Code::UNSUPPORTED);
 }
 
