@@ -12,6 +12,8 @@
 //   asking KIND     the request is not sent (plexrld)
 //   asked KIND      the request is sent (plexrld)
 //   answered KIND   the answer has come and was not looked at (plexrld)
+// With $PLEXRL_FAULT_LARGEST_RANGE (bytes) there is no address space for larger ranges, so that an
+// engine maps host chunks in every move and not all of them once.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -24,6 +26,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -44,6 +47,11 @@ using Bytes = std::vector<std::uint8_t>;
 template <class Function>
 Function* real(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+bool too_large(std::size_t size) {
+  static const char* const limit = std::getenv("PLEXRL_FAULT_LARGEST_RANGE");
+  return limit != nullptr && size > std::strtoull(limit, nullptr, 10);
 }
 
 // Dies when the file names this point.
@@ -201,6 +209,10 @@ ssize_t sendmsg(int fd, const msghdr* message, int flags) {
 
 void* mmap(void* where, size_t size, int protection, int flags, int fd, off_t offset) noexcept {
   static auto* const call = real<void*(void*, size_t, int, int, int, off_t)>("mmap");
+  if (fd < 0 && protection == PROT_NONE && too_large(size)) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
   void* const mapped = call(where, size, protection, flags, fd, offset);
   // Chunks of the pools only: the allocator maps too, and holds its lock then.
   if (fd >= 0 || (flags & MAP_FIXED) != 0) Watch::get().mapped();

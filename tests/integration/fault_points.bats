@@ -25,6 +25,7 @@ make_turns() {
   make_node
   cat >"$node/plexrl-engine" <<-END
 	#!/bin/bash
+	[ ! -e "$node/largest_range" ] || export PLEXRL_FAULT_LARGEST_RANGE=\$(<"$node/largest_range")
 	export LD_PRELOAD=$preload PLEXRL_FAULT_FILE=$node/engine.fault
 	exec -a plexrl-engine $build/plexrl-engine "\$@"
 	END
@@ -121,6 +122,8 @@ job=10 steps=200
 
 @test "the engine dies at a commit" {
   reference
+  # Half of the host pool: the next engine maps the chunks of a commit only, whatever pages there are.
+  echo $((256 << 20)) >"$node/largest_range"
   both_survive engine "received commit" "mapped 2 commit" "answering commit"
 }
 
