@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/adapter.h"
 
-#include <fcntl.h>
-
-#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -127,13 +124,9 @@ Result<Adapter> Adapter::open(const std::string& path) {
   const bool directory = std::filesystem::is_directory(path);
   const std::string file = directory ? path + "/" + kAdapterFile : path;
   Adapter adapter;
-  adapter.fd_.reset(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!adapter.fd_)
-    return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open '%s'",
-                       file.c_str());
-  auto opened = SafetensorsFile::open(adapter.fd_.get());
-  if (!opened.has_value()) return opened.error().within(file);
-  adapter.file_ = std::move(*opened);
+  PLEXRL_ASSIGN(OpenSafetensors opened, open_safetensors(file, file));
+  adapter.fd_ = std::move(opened.fd);
+  adapter.file_ = std::move(opened.file);
   PLEXRL_TRY((directory ? adapter.read_config(path + "/" + kAdapterConfig)
                         : adapter.read_metadata().within(path)));
   PLEXRL_TRY(adapter.find_modules().within(file));

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/model_export.h"
 
-#include <fcntl.h>
-
-#include <cerrno>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -131,22 +128,6 @@ Result<ExportedModel> make_directory(const std::string& name, const ExportProgre
   return status;
 }
 
-struct Saved {
-  UniqueFd fd;
-  SafetensorsFile file;
-};
-Result<Saved> open_saved(const std::string& path) {
-  Saved saved;
-  saved.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!saved.fd)
-    return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open '%s'",
-                       path.c_str());
-  auto file = SafetensorsFile::open(saved.fd.get());
-  if (!file.has_value()) return file.error().within(path);
-  saved.file = std::move(*file);
-  return saved;
-}
-
 json adapter_config(const Adapter& adapter, const std::string& base) {
   std::set<std::string> targets;
   for (const auto& [module, shape] : adapter.modules())
@@ -186,7 +167,7 @@ Status check_modules(const Adapter& adapter, const std::vector<TensorShape>& ten
 }  // namespace
 
 Result<SavedKind> saved_kind(const std::string& path) {
-  PLEXRL_ASSIGN(const Saved saved, open_saved(path));
+  PLEXRL_ASSIGN(const OpenSafetensors saved, open_safetensors(path, path));
   const auto mode = saved.file.metadata().find("plexrl_mode");
   if (mode != saved.file.metadata().end() && mode->second == "lora") return SavedKind::kAdapter;
   if (mode != saved.file.metadata().end() && mode->second == "full") return SavedKind::kFull;
@@ -214,7 +195,7 @@ Result<ExportedModel> export_peft(const ModelExport& request, const ExportProgre
 }
 
 Result<ExportedModel> export_full(const ModelExport& request, const ExportProgress& progress) {
-  PLEXRL_ASSIGN(const Saved saved, open_saved(request.from));
+  PLEXRL_ASSIGN(const OpenSafetensors saved, open_safetensors(request.from, request.from));
   PLEXRL_ASSIGN(const json config, read_config(request.base));
   const DType dtype = request.dtype.value_or(DType::kF32);
   std::vector<OutTensor> tensors;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/safetensors.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -189,6 +190,18 @@ std::string_view dtype_name(DType type) noexcept {
 }
 std::size_t dtype_bytes(DType type) noexcept {
   return kDTypes[static_cast<std::size_t>(type)].bytes;
+}
+
+Result<OpenSafetensors> open_safetensors(const std::string& path, const std::string& called) {
+  OpenSafetensors opened;
+  opened.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!opened.fd)
+    return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open '%s'",
+                       path.c_str());
+  auto file = SafetensorsFile::open(opened.fd.get());
+  if (!file.has_value()) return file.error().within(called);
+  opened.file = std::move(*file);
+  return opened;
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(int fd) {

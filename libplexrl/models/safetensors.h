@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/unique_fd.h"
 
 namespace plexrl::model {
 
@@ -63,6 +64,15 @@ class SafetensorsFile {
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
+
+// One that is open for as long as this lives.
+struct OpenSafetensors {
+  UniqueFd fd;
+  SafetensorsFile file;
+};
+// NOT_FOUND and IO name the path; what is wrong with the file is said of `called`.
+[[nodiscard]] Result<OpenSafetensors> open_safetensors(const std::string& path,
+                                                       const std::string& called);
 
 struct TensorSpec {
   std::string name;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/weight_files.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -50,18 +48,12 @@ Result<WeightFiles> WeightFiles::open(const std::string& dir) {
   WeightFiles all;
   PLEXRL_ASSIGN(all.names_, weight_file_names(dir));
   for (const std::string& name : all.names_) {
-    const std::string path = dir + "/" + name;
-    UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd)
-      return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open '%s'",
-                         path.c_str());
-    Result<SafetensorsFile> file = SafetensorsFile::open(fd.get());
-    if (!file.has_value()) return file.error().within(name);
-    for (const auto& [tensor, stored] : file->tensors())
+    PLEXRL_ASSIGN(OpenSafetensors opened, open_safetensors(dir + "/" + name, name));
+    for (const auto& [tensor, stored] : opened.file.tensors())
       if (!all.where_.emplace(tensor, all.files_.size()).second)
         return error(Code::CORRUPT, "tensor '%s' occurs in two files", tensor.c_str());
-    all.files_.push_back(std::move(*file));
-    all.fds_.push_back(std::move(fd));
+    all.files_.push_back(std::move(opened.file));
+    all.fds_.push_back(std::move(opened.fd));
   }
   return all;
 }
