@@ -52,7 +52,7 @@ make_source() {
   [ "$status" = 0 ]
 }
 
-@test "an import by signal is cancelled, and by a full disk stopped, with a sentence each; both go on" {
+@test "an import that a full disk stops says so in a sentence and goes on later" {
   make_source 4000000
   disk=$(mktemp -d "${TMPDIR:-/tmp}/plexrl-disk-XXXXXX")
   mount -t tmpfs -o size=3m plexrl-test "$disk"
