@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """doc/examples/reasoning_gym_env.py with the package reasoning-gym: the right answer of a task is worth 1, another less,
-and the same seed gives the same task in another process."""
+and the same seed gives the same task in another process. With --plain the question is the data set's own, and all of the
+answer is scored."""
 import json
 import pathlib
 import subprocess
@@ -34,6 +35,18 @@ class Worker:
         assert self.process.wait(60) == 0
 
 
+def check_plain():
+    worker = Worker("--plain", ["chain_sum"])
+    for seed in SEEDS:
+        entry = reasoning_gym.create_dataset("chain_sum", seed=seed % 2 ** 32, size=1)[0]
+        rewards = []
+        for answer in entry["answer"], f"It is {entry['answer']}.", f"<answer>{entry['answer']}</answer>":
+            assert worker.ask(op="reset", seed=seed, split="train")["observation"] == entry["question"]
+            rewards.append(worker.ask(op="step", action=answer, stopped=True)["reward"])
+        assert rewards[0] == 1.0 and all(0 < reward < 1 for reward in rewards[1:]), (entry, rewards)
+    worker.close()
+
+
 def main():
     asked = 0
     for name, options in SETS:
@@ -50,6 +63,7 @@ def main():
             asked += 1
         first.close()
         second.close()
+    check_plain()
     print(f"  {asked} tasks of {len(SETS)} data sets, right and wrong")
 
 
