@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Thin front: installs what is missing, bootstraps, configures out of tree in build/ and goes on there.
-#   make  deps  check  check-interop  models  demo  bench  bench-peers  sim-table  sim-validate  soak  gpu-check  lint  sanitize  install  clean
+#   make  deps  check  check-interop  models  demo  learning-curve  bench  bench-peers  sim-table  sim-validate  soak  gpu-check  lint  sanitize  install  clean
 # CONFIGURE_FLAGS and BUILD may be set; JOBS defaults to 2; LINT_FLAGS=--fast leaves clang-tidy out.
 BUILD ?= build
 JOBS ?= 2
@@ -8,7 +8,7 @@ CONFIGURE_FLAGS ?=
 LINT_FLAGS ?=
 SHELL := /bin/bash
 
-.PHONY: all deps check check-interop models demo bench bench-peers sim-table sim-validate soak gpu-check lint sanitize install clean distclean
+.PHONY: all deps check check-interop models demo learning-curve bench bench-peers sim-table sim-validate soak gpu-check lint sanitize install clean distclean
 all: $(BUILD)/Makefile
 	@$(MAKE) --no-print-directory -C $(BUILD) -j$(JOBS) all
 
@@ -49,6 +49,12 @@ demo:
 	@scripts/install-deps build slurm
 	@$(MAKE) --no-print-directory $(if $(filter smollm2-135m,$(MODEL)),models,all)
 	@scripts/demo $(BUILD) $(MODEL)
+
+# what SmolLM2-135M learns by GRPO in jobs of sbatch, alone and beside another job
+learning-curve:
+	@scripts/install-deps build slurm
+	@$(MAKE) --no-print-directory models
+	@scripts/learning-curve $(BUILD)
 
 bench: all
 	@$(BUILD)/plexrl bench op --json

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The arithmetic of scripts/demo on made-up jobs; the demo itself is `make demo`.
+# The arithmetic of scripts/demo and scripts/learning-curve on made-up jobs; themselves they are `make demo` and
+# `make learning-curve`.
 
 load helpers
 
@@ -8,7 +9,7 @@ setup() { [ -x /usr/bin/python3 ] || skip "needs python3: run scripts/install-de
 
 # demo_says CODE: runs Python with the demo's names and some made-up jobs.
 demo_says() {
-  /usr/bin/python3 -B - "$top/scripts/demo" <<PY
+  PYTHONPATH=$top/scripts /usr/bin/python3 -B - "$top/scripts/demo" <<PY
 import runpy, sys
 globals().update(runpy.run_path(sys.argv[1], run_name="demo"))
 
@@ -72,5 +73,40 @@ flat = [Made("a", "lora", "node1", (200, 310), [0.0] * plan.steps), Made("b", "l
 summary = summarize(plan, flat, flat)
 assert summary["model"] == "smollm2-135m"
 assert [text.partition(": ")[2] for text in complaints(plan, summary)] == ["1 steps instead of 4"]
+'
+}
+
+# learning_says CODE: runs Python with the names of scripts/learning-curve and a job that learns.
+learning_says() {
+  PYTHONPATH=$top/scripts /usr/bin/python3 -B - "$top/scripts/learning-curve" <<PY
+import runpy, sys
+globals().update(runpy.run_path(sys.argv[1], run_name="learning"))
+
+class Made:
+    def __init__(self, sampled, user="a"):
+        self.id, self.user, self.phase, self._sampled = 7, user, "alone", sampled
+    def interval(self): return (0, 100)
+    def steps(self, phase="grpo"):
+        if phase != "evaluation": return [{"reward": 0.5}] * 3
+        warm = [{"step": 0, "sampled": 0.1, "greedy": 0.1}]
+        return warm + [{"step": 10 * i, "sampled": s, "greedy": s} for i, s in enumerate(self._sampled)]
+$1
+PY
+}
+
+@test "a learning curve begins after the warm start, and its rise is between its ends" {
+  learning_says '
+learnt = row(Made([0.4, 0.7, 0.55]))
+assert [point["sampled"] for point in learnt["curve"]] == [0.4, 0.7, 0.55]
+assert learnt["rise_sampled"] == 0.15 and learnt["wall_s"] == 100
+'
+}
+
+@test "learning-curve complains about a small rise and about a curve that company changed" {
+  learning_says '
+good, other = [0.4, 0.5], [0.4, 0.6]
+assert complaints([row(Made(s)) for s in (good, good, other)]) == []
+assert complaints([row(Made(s)) for s in (good, other, good)]) == ["sharing changed what seed 1 learnt"]
+assert "rose by 0.09 only" in complaints([row(Made(s)) for s in (good, good, [0.4, 0.49])])[0]
 '
 }
