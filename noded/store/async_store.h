@@ -16,9 +16,10 @@ class AsyncStore : public StateStore {
   using Done = std::function<void(const Status&)>;
 
   // Changes reach the disk in the order of the calls; ok: they are durable, and so is everything
-  // that was written before and not reported as failed. When a change fails, those written behind
-  // it fail too, up to the end of that report: what is on disk has no holes, and who writes the
-  // failed ones again, in their order, keeps it so. `done` may be empty.
+  // that was written before and not reported as failed. When a batch fails, those written behind
+  // it that share a key with it, whatever the table, fail too, up to the end of that report: what
+  // is on disk of a key has no holes, and who writes the failed ones again, in their order, keeps
+  // it so. Batches of other keys go on. `done` may be empty.
   virtual void write(BatchPtr batch, Done done) = 0;
   // Waits for the disk and calls what is to be called, here and now; also for what those called
   // write.

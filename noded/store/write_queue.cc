@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "store/store_limits.h"
 
 namespace plexrl::store {
 
@@ -27,6 +26,10 @@ void WriteQueue::write(BatchPtr batch, Done done) {
   {
     const Lock lock(shared_->mutex);
     if (!shared_->failure.ok()) return report(ticket, shared_->failure);
+    if (Status why = blocked_by(shared_->blocked, *batch); !why.ok()) {
+      block(shared_->blocked, *batch, why);
+      return report(ticket, std::move(why));
+    }
     shared_->waiting_bytes += batch->bytes();
     shared_->waiting.push_back({ticket, std::move(batch)});
   }
@@ -46,6 +49,7 @@ void WriteQueue::abandon() {
   dones_.clear();
   telling_.clear();
   shared_->reports.clear();
+  shared_->blocked.clear();
   shared_->failure = {};
 }
 
@@ -96,7 +100,10 @@ void WriteQueue::tell() {
       const Lock lock(shared_->mutex);
       for (Report& report : shared_->reports) telling_.push_back(std::move(report));
       shared_->reports.clear();
-      if (telling_.empty()) shared_->failure = {};
+      if (telling_.empty()) {
+        shared_->blocked.clear();
+        shared_->failure = {};
+      }
     }
     if (telling_.empty()) return;
     const Report next = std::move(telling_.front());
@@ -142,20 +149,54 @@ bool WriteQueue::write_group(Lock& lock) const {
   const std::vector<Entry> group = take_group();
   shared_->busy = true;
   lock.unlock();
-  std::vector<BatchPtr> good;
-  std::vector<Status> checked;
-  for (const Entry& entry : group) {
-    checked.push_back(check_batch(*entry.batch));
-    if (checked.back().ok()) good.push_back(entry.batch);
-  }
-  const Status status = good.empty() ? Status() : below_.apply(good);
+  Outcome outcome = make_durable(group);
   lock.lock();
   shared_->busy = false;
   for (std::size_t i = 0; i < group.size(); ++i)
-    report(group[i].ticket, checked[i].ok() ? status : checked[i]);
-  if (!status.ok()) fail_waiting(status);
+    report(group[i].ticket, std::move(outcome.statuses[i]));
+  shared_->blocked.merge(outcome.blocked);
+  if (!outcome.failure.ok()) shared_->failure = outcome.failure;
+  fail_waiting();
   shared_->changed.notify_all();
   return true;
+}
+
+WriteQueue::Outcome WriteQueue::make_durable(const std::vector<Entry>& group) const {
+  std::vector<BatchPtr> batches;
+  for (const Entry& entry : group) batches.push_back(entry.batch);
+  Status status = below_.apply(batches);
+  if (!status.ok() && group.size() > 1) return one_by_one(group);
+  Outcome outcome;
+  if (!status.ok()) block(outcome.blocked, *group.front().batch, status);
+  outcome.statuses.assign(group.size(), std::move(status));
+  return outcome;
+}
+
+// A disk that took all of them and could not say so takes them once more.
+WriteQueue::Outcome WriteQueue::one_by_one(const std::vector<Entry>& group) const {
+  Outcome outcome;
+  std::size_t refused = 0;
+  for (const Entry& entry : group) {
+    Status status = outcome.failure;
+    if (status.ok()) status = blocked_by(outcome.blocked, *entry.batch);
+    if (status.ok()) {
+      status = below_.apply({&entry.batch, 1});
+      if (!status.ok() && ++refused == kMostRefused) outcome.failure = status;
+    }
+    if (!status.ok()) block(outcome.blocked, *entry.batch, status);
+    outcome.statuses.push_back(std::move(status));
+  }
+  return outcome;
+}
+
+Status WriteQueue::blocked_by(const Blocked& blocked, const Batch& batch) {
+  for (const Batch::Change& change : batch.changes())
+    if (const auto found = blocked.find(change.key); found != blocked.end()) return found->second;
+  return {};
+}
+
+void WriteQueue::block(Blocked& blocked, const Batch& batch, const Status& why) {
+  for (const Batch::Change& change : batch.changes()) blocked.emplace(change.key, why);
 }
 
 std::vector<WriteQueue::Entry> WriteQueue::take_group() const {
@@ -170,11 +211,21 @@ std::vector<WriteQueue::Entry> WriteQueue::take_group() const {
   return group;
 }
 
-void WriteQueue::fail_waiting(const Status& why) const {
-  shared_->failure = why;
-  for (const Entry& entry : shared_->waiting) report(entry.ticket, why);
-  shared_->waiting.clear();
-  shared_->waiting_bytes = 0;
+// What waits behind a batch that failed.
+void WriteQueue::fail_waiting() const {
+  if (shared_->blocked.empty() && shared_->failure.ok()) return;
+  for (Entry& entry : std::exchange(shared_->waiting, {})) {
+    const Batch& batch = *entry.batch;
+    const Status why =
+        shared_->failure.ok() ? blocked_by(shared_->blocked, batch) : shared_->failure;
+    if (why.ok()) {
+      shared_->waiting.push_back(std::move(entry));
+      continue;
+    }
+    block(shared_->blocked, batch, why);
+    shared_->waiting_bytes -= batch.bytes();
+    report(entry.ticket, why);
+  }
 }
 
 // One call of tell() is under way for all reports since the last one.

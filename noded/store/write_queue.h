@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // WriteQueue: the AsyncStore over a StateStore that takes its time. What is written waits in order;
 // write_group() makes all that waits durable in one transaction, so the more is written meanwhile,
-// the less each costs. A WriterThread calls it in the daemon, a test when it likes.
+// the less each costs. When that is refused, each batch of it is tried by itself. A WriterThread
+// calls it in the daemon, a test when it likes.
 //
 // Threads: AsyncStore's calls are for the loop thread, write_group() and wait_for_work() for one
 // other. Never two of them are in the store below at once. Loop calls that must wait for what was
@@ -25,6 +26,9 @@ class WriteQueue final : public AsyncStore {
   static constexpr std::size_t kCrowdedBatches = 4096;
   // Of one transaction: what comes later should not wait for too much.
   static constexpr std::uint64_t kGroupBytes = 8ULL << 20;
+  // So many batches refused in one group: it is the disk, not what is in them, and more tries would
+  // only keep the loop waiting.
+  static constexpr std::size_t kMostRefused = 8;
 
   // Runs a callback on the loop's thread, later (EventLoop::post). Any thread.
   using Post = std::function<void(std::function<void()>)>;
@@ -62,13 +66,16 @@ class WriteQueue final : public AsyncStore {
     std::uint64_t ticket = 0;
     Status status;
   };
+  // By key of the rows: why a batch with one of them must not be written.
+  using Blocked = std::map<std::uint64_t, Status>;
   struct Shared {
     std::mutex mutex;  // guards what follows
     std::condition_variable changed;
     std::deque<Entry> waiting;
     std::uint64_t waiting_bytes = 0;
     bool busy = false;           // someone is in below_
-    Status failure;              // not ok: not everybody has been told, nothing more is tried
+    Blocked blocked;             // of failed batches that not everybody has been told of
+    Status failure;              // not ok: the same for all keys
     std::deque<Report> reports;  // for tell()
     bool stopping = false;
   };
@@ -76,8 +83,17 @@ class WriteQueue final : public AsyncStore {
 
   bool write_group(Lock& lock) const;
   [[nodiscard]] std::vector<Entry> take_group() const;
+  struct Outcome {
+    std::vector<Status> statuses;  // of the group's batches
+    Blocked blocked;
+    Status failure;
+  };
+  [[nodiscard]] Outcome make_durable(const std::vector<Entry>& group) const;
+  [[nodiscard]] Outcome one_by_one(const std::vector<Entry>& group) const;
+  static Status blocked_by(const Blocked& blocked, const Batch& batch);
+  static void block(Blocked& blocked, const Batch& batch, const Status& why);
   void report(std::uint64_t ticket, Status status) const;
-  void fail_waiting(const Status& why) const;
+  void fail_waiting() const;
   [[nodiscard]] Lock drained() const;
   void tell();
 

@@ -16,11 +16,16 @@ class FaultyStore final : public StateStore {
 
   // Asked before every transaction.
   std::function<Fault()> fault = [] { return Fault::kNone; };
+  // And for each of its batches, whatever is written beside it: kBefore counts most.
+  std::function<Fault(const Batch&)> of_batch = [](const Batch&) { return Fault::kNone; };
   int writes = 0;
 
   Status apply(std::span<const BatchPtr> batches) override {
     ++writes;
-    const Fault what = fault();
+    Fault what = fault();
+    for (const BatchPtr& batch : batches)
+      if (const Fault one = of_batch(*batch); one != Fault::kNone && what != Fault::kBefore)
+        what = one;
     if (what == Fault::kBefore) return error(Code::IO, "store: no space left on device");
     const Status status = below_.apply(batches);
     return what == Fault::kAfter ? error(Code::IO, "store: input/output error") : status;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "fakes/faulty_store.h"
@@ -14,9 +15,9 @@ namespace {
 using Fault = FaultyStore::Fault;
 using Told = std::vector<std::string>;
 
-BatchPtr row(std::uint64_t key, std::string_view value) {
+BatchPtr row(std::uint64_t key, std::string_view value, std::string_view table = "t") {
   Batch batch;
-  batch.put("t", key, 0, value);
+  batch.put(table, key, 0, value);
   return std::make_shared<const Batch>(std::move(batch));
 }
 
@@ -70,57 +71,117 @@ TEST_F(WriteQueueTest, ALargeGroupIsSplitSoThatNobodyWaitsForAllOfIt) {
   EXPECT_TRUE(on_disk(4));
 }
 
-TEST_F(WriteQueueTest, BehindAFailureEverythingFailsUntilItHasBeenTold) {
+TEST_F(WriteQueueTest, BehindAFailureWhatSharesAKeyFailsUntilItHasBeenTold) {
   disk_.fault = [] { return Fault::kBefore; };
-  write(1);
+  write(1, "first");
   EXPECT_TRUE(queue_.write_group());
   disk_.fault = [] { return Fault::kNone; };
-  write(2);  // its writer cannot know that 1 failed: 2 without 1 would be a hole
+  // Its writer cannot know that the first failed: the second without it would be a hole.
+  queue_.write(row(1, "second", "u"), told(1));
   EXPECT_FALSE(queue_.write_group());
-  run_loop();
-  EXPECT_EQ(told_, (Told{"1 failed", "2 failed"}));
-  write(1);
   write(2);
   EXPECT_TRUE(queue_.write_group());
   run_loop();
-  EXPECT_EQ(told_, (Told{"1 failed", "2 failed", "1 ok", "2 ok"}));
+  EXPECT_EQ(told_, (Told{"1 failed", "1 failed", "2 ok"}));
+  EXPECT_FALSE(memory_->get("u", 1, 0));
+  write(1, "first");
+  queue_.write(row(1, "second", "u"), told(1));
+  EXPECT_TRUE(queue_.write_group());
+  run_loop();
+  EXPECT_EQ(told_, (Told{"1 failed", "1 failed", "2 ok", "1 ok", "1 ok"}));
 }
 
-TEST_F(WriteQueueTest, WhatWaitedBehindAFailedGroupFailsWithIt) {
+TEST_F(WriteQueueTest, WhatWaitedBehindAFailedGroupFailsWithItWhereItSharesAKey) {
   const std::string large(WriteQueue::kGroupBytes, 'x');
   disk_.fault = [] { return Fault::kBefore; };
   write(1, large);
+  Batch both;  // what comes behind it of key 2 waits for it, too
+  both.put("t", 1, 1, "x");
+  both.put("t", 2, 1, "x");
+  queue_.write(std::make_shared<const Batch>(std::move(both)), told(12));
   write(2);
+  write(3);
+  EXPECT_TRUE(queue_.write_group());
+  disk_.fault = [] { return Fault::kNone; };
   EXPECT_TRUE(queue_.write_group());
   run_loop();
-  EXPECT_EQ(told_, (Told{"1 failed", "2 failed"}));
-  EXPECT_EQ(disk_.writes, 1);
+  EXPECT_EQ(told_, (Told{"1 failed", "12 failed", "2 failed", "3 ok"}));
+  EXPECT_EQ(disk_.writes, 2);
   EXPECT_TRUE(queue_.idle());
 }
 
 TEST_F(WriteQueueTest, AWriteFromInsideAReportOfFailureFailsWithTheRest) {
   disk_.fault = [] { return Fault::kBefore; };
-  queue_.write(row(1, "x"), [this](const Status&) { write(5); });
+  queue_.write(row(1, "x"), [this](const Status&) { write(1); });
   write(2);
   EXPECT_TRUE(queue_.write_group());
   disk_.fault = [] { return Fault::kNone; };
   run_loop();
-  EXPECT_EQ(told_, (Told{"2 failed", "5 failed"}));
-  EXPECT_FALSE(on_disk(5));
-  write(6);
+  EXPECT_EQ(told_, (Told{"2 failed", "1 failed"}));
+  EXPECT_FALSE(on_disk(1));
+  write(1);
   EXPECT_TRUE(queue_.write_group()) << "all were told: it goes on";
 }
 
-TEST_F(WriteQueueTest, ABadRowFailsItsOwnBatchOnly) {
+TEST_F(WriteQueueTest, ABadRowFailsItsOwnBatchAndWhatComesBehindItOfItsKey) {
   Batch bad;
-  bad.put("", 1, 1, "x");
+  bad.put("", 9, 1, "x");
   write(1);
   queue_.write(std::make_shared<const Batch>(std::move(bad)), told(9));
   write(2);
+  write(9);
   EXPECT_TRUE(queue_.write_group());
   run_loop();
-  EXPECT_EQ(told_, (Told{"1 ok", "9 failed", "2 ok"}));
+  EXPECT_EQ(told_, (Told{"1 ok", "9 failed", "2 ok", "9 failed"}));
   EXPECT_TRUE(on_disk(2));
+  EXPECT_FALSE(on_disk(9));
+}
+
+// As a row that is larger than what is left of the disk.
+TEST_F(WriteQueueTest, ABatchThatTheDiskRefusesFailsNoOthersOfItsGroup) {
+  disk_.of_batch = [](const Batch& batch) {
+    return batch.bytes() > 5000 ? Fault::kBefore : Fault::kNone;
+  };
+  for (int round = 0; round < 2; ++round) {
+    write(1);
+    write(2, std::string(5000, 'x'));
+    write(3);
+    EXPECT_TRUE(queue_.write_group());
+    run_loop();
+    EXPECT_EQ(std::exchange(told_, {}), (Told{"1 ok", "2 failed", "3 ok"}));
+  }
+  EXPECT_TRUE(on_disk(1));
+  EXPECT_FALSE(on_disk(2));
+  EXPECT_TRUE(on_disk(3));
+}
+
+TEST_F(WriteQueueTest, AGroupThatWasTakenWithoutAWordIsTakenOnceMore) {
+  disk_.fault = [this] { return disk_.writes == 1 ? Fault::kAfter : Fault::kNone; };
+  write(1, "a");
+  write(1, "b");
+  write(2);
+  EXPECT_TRUE(queue_.write_group());
+  run_loop();
+  EXPECT_EQ(told_, (Told{"1 ok", "1 ok", "2 ok"}));
+  EXPECT_EQ(*memory_->get("t", 1, 0), "b");
+}
+
+TEST_F(WriteQueueTest, ADiskThatRefusesManyInARowIsLeftAlone) {
+  disk_.fault = [] { return Fault::kBefore; };
+  const std::size_t batches = 10 * WriteQueue::kMostRefused;
+  for (std::uint64_t key = 1; key <= batches; ++key) write(key);
+  EXPECT_TRUE(queue_.write_group());
+  EXPECT_EQ(disk_.writes, 1 + static_cast<int>(WriteQueue::kMostRefused));
+  disk_.fault = [] { return Fault::kNone; };
+  write(batches + 1);
+  EXPECT_FALSE(queue_.write_group()) << "nobody was told yet";
+  run_loop();
+  EXPECT_EQ(told_.size(), batches + 1);
+  EXPECT_EQ(std::count_if(told_.begin(), told_.end(),
+                          [](const auto& text) { return text.find("failed") != text.npos; }),
+            static_cast<std::ptrdiff_t>(batches + 1));
+  write(1);
+  EXPECT_TRUE(queue_.write_group());
 }
 
 TEST_F(WriteQueueTest, CallsThatWaitSeeWhatWasWrittenBefore) {
