@@ -26,7 +26,8 @@ class RowGemm : public testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, RowGemm,
                          testing::Values(Shape{1, 1, 1}, Shape{5, 7, 3}, Shape{33, 128, 32},
                                          Shape{130, 384, 128}, Shape{64, 24, 18},
-                                         Shape{17, 16, 128}));
+                                         Shape{17, 16, 128}, Shape{2, 40, 50}, Shape{3, 33, 17},
+                                         Shape{6, 48, 31}, Shape{131, 20, 33}));
 
 TEST_P(RowGemm, AgreesWithAtenInDouble) {
   const auto [rows, in, out] = GetParam();
@@ -46,10 +47,17 @@ TEST_P(RowGemm, BitsOfARowDoNotDependOnTheOthers) {
   const at::Tensor w = at::randn({out, in});
   at::Tensor all = at::empty({rows, out});
   row_gemm(x.data_ptr<float>(), w.data_ptr<float>(), all.data_ptr<float>(), rows, in, out);
+  at::Tensor sum = at::ones({rows, out});
+  row_gemm_add(x.data_ptr<float>(), w.data_ptr<float>(), sum.data_ptr<float>(), rows, in, out,
+               0.3F);
   at::Tensor one = at::empty({1, out});
   for (std::int64_t r = 0; r < rows; ++r) {
-    row_gemm(x.data_ptr<float>() + r * in, w.data_ptr<float>(), one.data_ptr<float>(), 1, in, out);
+    const float* const row = x.data_ptr<float>() + r * in;
+    row_gemm(row, w.data_ptr<float>(), one.data_ptr<float>(), 1, in, out);
     ASSERT_TRUE(at::equal(one, all.narrow(0, r, 1))) << r;
+    one.fill_(1.0);
+    row_gemm_add(row, w.data_ptr<float>(), one.data_ptr<float>(), 1, in, out, 0.3F);
+    ASSERT_TRUE(at::equal(one, sum.narrow(0, r, 1))) << r;
   }
 }
 
