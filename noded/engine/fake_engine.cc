@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "engine/fake_program.h"
+#include "wire/message.h"
 
 namespace plexrl::engine {
 namespace {
-
-using SharedReply = std::shared_ptr<Result<Reply>>;
 
 Reply reply_of(wire::EngineBodyUnion body) { return Reply{std::move(body), {}}; }
 
@@ -71,6 +70,7 @@ class FakeEngineImpl final : public FakeEngine {
   void ask_yield(std::uint64_t op);
   void drop_op(std::uint64_t op);
   void end_run(Result<Reply> result);
+  void describe_last(wire::EngineHelloT& hello) const;
   [[nodiscard]] Reply pong(std::uint64_t nonce) const;
   [[nodiscard]] Duration op_time(std::uint64_t op);
 
@@ -89,11 +89,16 @@ class FakeEngineImpl final : public FakeEngine {
   std::optional<Running> running_;
   struct Held {
     std::uint64_t model = 0;
+    bool training = false;
     Duration left;
   };
   std::map<std::uint64_t, Held> yielded_;
-  std::uint64_t finished_op_ = 0;  // plexrld was away when it ended
-  SharedReply finished_;
+  struct Last {  // the op that ended last, for a plexrld that did not hear of it
+    std::uint64_t op = 0;
+    bool training = false;
+    Result<wire::EngineBodyUnion> answer = error(Code::INTERNAL, "none");
+  };
+  Last last_;
   std::unique_ptr<FakeTime::Alarm> alarm_;
 };
 
@@ -116,7 +121,7 @@ void FakeEngineImpl::start() {
     if (!connected_) return;
     wire::EngineHelloT hello = program_->hello();
     if (running_) hello.running_op = running_->request.op;
-    hello.finished_op = finished_op_;
+    describe_last(hello);
     listener_.on_engine_up(spec_.id, hello, program_->pool_fds());
   });
 }
@@ -147,6 +152,9 @@ void FakeEngineImpl::call(wire::EngineBodyUnion request, std::vector<int> fds, R
 void FakeEngineImpl::ask_memory(std::uint64_t call, const wire::EngineBodyUnion& request,
                                 const std::vector<int>& fds) {
   auto body = program_->handle(request, fds);
+  if (const auto* forget = request.AsEngineForget())
+    std::erase_if(yielded_,
+                  [forget](const auto& entry) { return entry.second.model == forget->model; });
   if (!body) return answer(call, body.error());
   answer(call, reply_of(std::move(body).value()));
 }
@@ -175,8 +183,7 @@ void FakeEngineImpl::die(const char* why) {
   running_.reset();
   yielded_.clear();
   behind_fill_.clear();
-  finished_op_ = 0;
-  finished_.reset();
+  last_ = {};
   alarm_.reset();
   const Status status = error(Code::ENGINE_DOWN, "engine %llu: %s",
                               static_cast<unsigned long long>(spec_.id.value), why);
@@ -217,9 +224,9 @@ Reply FakeEngineImpl::pong(std::uint64_t nonce) const {
 
 void FakeEngineImpl::run_op(std::uint64_t call, const wire::EngineRunOpT& request,
                             const std::vector<int>& fds) {
-  if (finished_op_ != 0 && finished_op_ == request.op) {
-    finished_op_ = 0;
-    return answer(call, std::move(*std::exchange(finished_, nullptr)));
+  if (request.op != 0 && last_.op == request.op) {
+    if (!last_.answer) return answer(call, last_.answer.error());
+    return answer(call, reply_of(*last_.answer));
   }
   if (running_ && running_->request.op == request.op) {
     running_->call = call;
@@ -236,6 +243,7 @@ void FakeEngineImpl::begin_op(std::uint64_t call, wire::EngineRunOpT request,
                               const std::vector<int>& fds) {
   if (const Status status = program_->begin(request); !status.ok()) return answer(call, status);
   ++ops_started_;
+  last_ = {};
   if (options_.die_at_op == ops_started_) return die("killed by signal 9");
   const TimePoint now = time_->now();
   const Duration time = op_time(request.op);
@@ -287,16 +295,32 @@ void FakeEngineImpl::yield_op() {
   const TimePoint now = time_->now();
   yielded.op = running_->request.op;
   yielded.run_ns = static_cast<std::uint64_t>((now - running_->since).ns);
-  yielded_[yielded.op] = {running_->request.model, running_->ends - now};
+  program_->yielded(running_->request);
+  yielded_[yielded.op] = {running_->request.model, running_->request.seq > 0, running_->ends - now};
   end_run(reply_with(yielded));
 }
 
 void FakeEngineImpl::end_run(Result<Reply> result) {
   const Running ended = std::move(*running_);
   running_.reset();
-  if (ended.call != 0) return answer(ended.call, std::move(result));
-  finished_op_ = ended.request.op;
-  finished_ = std::make_shared<Result<Reply>>(std::move(result));
+  const bool yielded = result && result->body.AsEngineYielded() != nullptr;
+  if (!yielded) {
+    last_ = {ended.request.op, ended.request.seq > 0, error(Code::INTERNAL, "none")};
+    if (result) last_.answer = result->body;
+    if (!result) last_.answer = result.error();
+  }
+  if (ended.call != 0) answer(ended.call, std::move(result));
+}
+
+void FakeEngineImpl::describe_last(wire::EngineHelloT& hello) const {
+  hello.finished_op = last_.op;
+  if (last_.op == 0) return;
+  if (!last_.answer) {
+    hello.finished_failure =
+        std::make_unique<wire::FailureT>(wire::to_failure(last_.answer.error()));
+  } else if (const auto* const done = last_.answer->AsEngineOpDone()) {
+    hello.finished = std::make_unique<wire::EngineOpDoneT>(*done);
+  }
 }
 
 void FakeEngineImpl::ask_yield(std::uint64_t op) {
@@ -309,18 +333,16 @@ void FakeEngineImpl::ask_yield(std::uint64_t op) {
 
 void FakeEngineImpl::drop_op(std::uint64_t op) {
   for (auto held = yielded_.begin(); held != yielded_.end();) {
-    const bool drops = op == 0 || held->first == op;
-    if (drops) program_->unmap_kv(held->second.model);
+    const bool drops = op == 0 ? !held->second.training : held->first == op;
+    if (drops) program_->dropped(held->second.model, held->first);
     held = drops ? yielded_.erase(held) : std::next(held);
   }
-  if (op == 0 || finished_op_ == op) {
-    finished_op_ = 0;
-    finished_.reset();
-  }
+  if (op == 0 ? !last_.training : last_.op == op) last_ = {};
   if (op == 0 || !running_ || running_->request.op != op) return;
-  program_->unmap_kv(running_->request.model);
+  program_->dropped(running_->request.model, op);
   alarm_.reset();
   end_run(error(Code::CANCELLED, "op %llu was dropped", static_cast<unsigned long long>(op)));
+  last_ = {};
 }
 
 }  // namespace

@@ -101,8 +101,7 @@ Result<wire::OpValueUnion> FakeMaths::run(FakeModel& model, const wire::EngineRu
 
 Result<wire::OpValueUnion> FakeMaths::apply(FakeModel& model, const wire::EngineRunOpT& op,
                                             int file) const {
-  if (const auto* args = op.args.AsForwardBackwardArgs())
-    return forward_backward(model, *args, input_of(op.args));
+  if (op.args.AsForwardBackwardArgs() != nullptr) return forward_backward(model, op);
   if (op.args.AsOptimStepArgs() != nullptr) return optim_step(model, input_of(op.args));
   const auto* const args = op.args.AsSaveArgs();
   if (args == nullptr) return load(model, file);
@@ -167,8 +166,8 @@ Result<wire::OpValueUnion> FakeMaths::logprobs(const FakeModel& model,
 }
 
 Result<wire::OpValueUnion> FakeMaths::forward_backward(FakeModel& model,
-                                                       const wire::ForwardBackwardArgsT& args,
-                                                       std::uint64_t input) const {
+                                                       const wire::EngineRunOpT& op) const {
+  const auto& args = *op.args.AsForwardBackwardArgs();
   const std::uint64_t weights = digest(model, SegmentKind::Weights);
   wire::ForwardBackwardResultT result;
   result.ratio_mean = 1;
@@ -184,12 +183,36 @@ Result<wire::OpValueUnion> FakeMaths::forward_backward(FakeModel& model,
   if (result.token_count > 0)
     result.entropy_mean = result.loss_sum / static_cast<double>(result.token_count);
   if (!args.forward_only) {
-    const FakeWords gradients = words(model, SegmentKind::Gradients);
-    for (std::uint64_t i = 0; i < gradients.size(); ++i)
-      gradients.at(i) += fake_mix(input ^ weights, i);
+    const std::uint64_t size = words(model, SegmentKind::Gradients).size();
+    add_gradients(model, input_of(op.args), model.partial_op == op.op ? size / 2 : 0, size);
+    model.partial_op = 0;
     model.gradients_pending = true;
   }
   return value_of(std::move(result));
+}
+
+void FakeMaths::add_gradients(const FakeModel& model, std::uint64_t input, std::uint64_t first,
+                              std::uint64_t end) const {
+  const std::uint64_t weights = digest(model, SegmentKind::Weights);
+  const FakeWords gradients = words(model, SegmentKind::Gradients);
+  for (std::uint64_t i = first; i < end; ++i) gradients.at(i) += fake_mix(input ^ weights, i);
+}
+
+void FakeMaths::add_partial(FakeModel& model, const wire::EngineRunOpT& op) const {
+  const auto* const args = op.args.AsForwardBackwardArgs();
+  if (args == nullptr || args->forward_only || model.partial_op == op.op) return;
+  const FakeWords gradients = words(model, SegmentKind::Gradients);
+  model.partial_op = op.op;
+  model.earlier.clear();
+  for (std::uint64_t i = 0; i < gradients.size(); ++i) model.earlier.push_back(gradients.at(i));
+  add_gradients(model, input_of(op.args), 0, gradients.size() / 2);
+}
+
+void FakeMaths::undo_partial(FakeModel& model) const {
+  const FakeWords gradients = words(model, SegmentKind::Gradients);
+  for (std::uint64_t i = 0; i < gradients.size(); ++i) gradients.at(i) = model.earlier[i];
+  model.partial_op = 0;
+  model.undo_partial = false;
 }
 
 Result<wire::OpValueUnion> FakeMaths::optim_step(FakeModel& model, std::uint64_t input) const {

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "engine/fake_memory.h"
 #include "engine_generated.h"
@@ -27,6 +28,10 @@ struct FakeModel {
   std::uint64_t committed_seq = 0;  // the last after which no gradients were pending
   std::uint64_t started_seq = 0;    // the highest training op that was ever begun
   bool gradients_pending = false;
+  // A forward_backward that has yielded: the first half of its gradients is added. 0: none.
+  std::uint64_t partial_op = 0;
+  std::vector<std::uint64_t> earlier;                 // the gradients without it
+  bool undo_partial = false;                          // it was dropped while the model was parked
   std::map<wire::SegmentKind, FakeSegment> segments;  // KV of a yielded generate too
 };
 
@@ -41,6 +46,9 @@ class FakeMaths {
   // save or load, else -1.
   [[nodiscard]] Result<wire::OpValueUnion> run(FakeModel& model, const wire::EngineRunOpT& op,
                                                int file = -1) const;
+  // What a forward_backward leaves when it yields, once; and its undoing.
+  void add_partial(FakeModel& model, const wire::EngineRunOpT& op) const;
+  void undo_partial(FakeModel& model) const;
   // KV holds marks of the op in every kilobyte: written when it begins, compared when it ends.
   void fill_kv(const FakeModel& model, std::uint64_t op) const;
   [[nodiscard]] Status check_kv(const FakeModel& model, std::uint64_t op) const;
@@ -59,8 +67,9 @@ class FakeMaths {
   [[nodiscard]] Result<wire::OpValueUnion> logprobs(const FakeModel& model,
                                                     const wire::LogprobsArgsT& args) const;
   [[nodiscard]] Result<wire::OpValueUnion> forward_backward(FakeModel& model,
-                                                            const wire::ForwardBackwardArgsT& args,
-                                                            std::uint64_t input) const;
+                                                            const wire::EngineRunOpT& op) const;
+  void add_gradients(const FakeModel& model, std::uint64_t input, std::uint64_t first,
+                     std::uint64_t end) const;
   [[nodiscard]] Result<wire::OpValueUnion> optim_step(FakeModel& model, std::uint64_t input) const;
   [[nodiscard]] Result<wire::OpValueUnion> publish(FakeModel& model, std::uint64_t version) const;
 

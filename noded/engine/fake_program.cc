@@ -131,6 +131,9 @@ FakeProgram::Body FakeProgram::resume(const wire::EngineResumeT& request) {
   if (const auto parked = parked_.find(request.model); parked != parked_.end()) {
     model.applied_seq = parked->second.applied_seq;
     model.started_seq = parked->second.started_seq;
+    model.partial_op = parked->second.partial_op;
+    model.earlier = std::move(parked->second.earlier);
+    model.undo_partial = parked->second.undo_partial;
   }
   model.mode = request.mode;
   model.lora_rank = request.lora_rank;
@@ -148,6 +151,7 @@ FakeProgram::Body FakeProgram::resume(const wire::EngineResumeT& request) {
     if (place->host.empty()) maths.initialise(model, place->kind);
     if (!place->host.empty()) copy_chunks(*host_, place->host, *device_, place->device);
   }
+  if (model.undo_partial) maths.undo_partial(model);
   parked_.erase(request.model);
   auto reply = moved(model);
   models_.emplace(request.model, std::move(model));
@@ -227,6 +231,21 @@ void FakeProgram::unmap_kv(std::uint64_t model) {
   for (auto* models : {&models_, &parked_})
     if (const auto found = models->find(model); found != models->end())
       found->second.segments.erase(SegmentKind::Kv);
+}
+
+void FakeProgram::yielded(const wire::EngineRunOpT& op) {
+  if (const auto found = models_.find(op.model); found != models_.end())
+    FakeMaths(*device_, options_.vocab_size).add_partial(found->second, op);
+}
+
+void FakeProgram::dropped(std::uint64_t model, std::uint64_t op) {
+  unmap_kv(model);
+  if (const auto found = models_.find(model);
+      found != models_.end() && found->second.partial_op == op)
+    FakeMaths(*device_, options_.vocab_size).undo_partial(found->second);
+  if (const auto found = parked_.find(model);
+      found != parked_.end() && found->second.partial_op == op)
+    found->second.undo_partial = true;
 }
 
 wire::EngineHelloT FakeProgram::hello() const {

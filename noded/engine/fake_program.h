@@ -25,6 +25,10 @@ class FakeProgram {
   // `file`: of a save or load, else -1.
   [[nodiscard]] Result<wire::OpValueUnion> run(const wire::EngineRunOpT& op, int file);
   void unmap_kv(std::uint64_t model);
+  // A forward_backward keeps what it has added, until it goes on or is dropped. Its undoing waits
+  // until the model is resident.
+  void yielded(const wire::EngineRunOpT& op);
+  void dropped(std::uint64_t model, std::uint64_t op);
   [[nodiscard]] wire::EngineHelloT hello() const;
   [[nodiscard]] std::vector<UniqueFd> pool_fds() const;  // duplicates
   [[nodiscard]] std::uint64_t resident_bytes() const;

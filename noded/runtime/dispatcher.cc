@@ -138,6 +138,10 @@ void Dispatcher::withdraw(Op& op) {
 void Dispatcher::cancel(Op& op) {
   // A training op that the engine has seen may have added gradients: it ends on its own.
   if (op.training() && op.started) return;
+  if (op.in_doubt) {
+    op.cancelled = true;
+    return;
+  }
   if (op.state == OpState::kRunning) {
     op.cancelled = true;
     post(core::OpCancelled{op.id});
@@ -231,7 +235,8 @@ void Dispatcher::op_answered(OpId id, const Result<engine::Reply>& reply) {
 void Dispatcher::op_yielded(Op& op) {
   op_stopped(op);
   op.state = OpState::kYielded;
-  if (op.kind == core::OpKind::kForwardBackward) mark_partial_gradients(op.model);
+  if (op.kind == core::OpKind::kForwardBackward && op.has_effect())
+    mark_partial_gradients(op.model);
   if (!op.cancelled) return post(core::OpYielded{op.id});
   drop_in_engine(op);
   const OpId id = op.id;
@@ -416,6 +421,8 @@ void Dispatcher::back_at_manifest(ModelId model, const Status& why) {
   Model* const row = parts_.models.find(model);
   if (row == nullptr || row->removing) return;
   if (const auto* manifest = parts_.state.manifest(model)) row->position = manifest->position;
+  // What the engine keeps beside the segments, yielded ops and their undoing, is of what is gone.
+  mover_.forget_parked(model);
   parts_.listener.model_rolled_back(model, why);
 }
 

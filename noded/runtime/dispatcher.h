@@ -85,7 +85,8 @@ class Dispatcher final : public MoveListener {
   void feed(Op& op);      // the scheduler gets it
   void withdraw(Op& op);  // the scheduler forgets it; not for a running one
   // Held, queued or yielded: op_ended(CANCELLED) from inside the call. Running sampling is asked to
-  // stop; training that the engine has seen goes on and keeps its result.
+  // stop; training that the engine has seen goes on and keeps its result. One in doubt is marked:
+  // Reattach decides.
   void cancel(Op& op);
 
   // A forward_backward of the model has yielded: a park must keep the gradients that it has added.

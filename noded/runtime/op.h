@@ -60,6 +60,7 @@ struct Op {
   bool replay = false;     // has a result already; run again to rebuild the state
   bool cancelled = false;  // its result is CANCELLED whatever the engine says
   bool started = false;    // the engine has seen it
+  bool in_doubt = false;   // of before a restart: whether it has is known when the engine answers
   unsigned deaths = 0;     // engines that died while it ran
 
   std::uint64_t kv_bytes = 0;

@@ -214,9 +214,10 @@ Status OpLog::loss(ModelId model) const {
   return found == models_.end() ? Status() : found->second.loss;
 }
 
-void OpLog::loss_told(ModelId model) {
+void OpLog::loss_told(ModelId model, const Status& told) {
   const auto found = models_.find(model);
   if (found == models_.end() || found->second.loss.ok()) return;
+  if (found->second.loss.text() != told.text()) return;
   found->second.loss = {};
   store::Batch batch;
   put_loss(model, found->second, batch);
@@ -266,6 +267,16 @@ void OpLog::add_row(ModelId model, store::Batch batch, Kept kept) {
   index.rows.push_back({++last_ticket_, std::make_shared<const store::Batch>(std::move(batch)),
                         false, std::move(kept)});
   if (!index.refused) offer(model, index.rows.back());
+}
+
+void OpLog::when_kept(ModelId model, Kept kept) {
+  const auto found = models_.find(model);
+  if (found == models_.end() || found->second.rows.empty()) return kept();
+  Kept& last = found->second.rows.back().kept;
+  last = [first = std::move(last), then = std::move(kept)] {
+    if (first) first();
+    then();
+  };
 }
 
 void OpLog::offer(ModelId model, Row& row) {

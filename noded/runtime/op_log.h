@@ -62,8 +62,9 @@ class OpLog {
   [[nodiscard]] std::uint64_t only_in_manifest(ModelId model) const;
   // Not ok until loss_told().
   [[nodiscard]] Status loss(ModelId model) const;
-  // Written behind the result that tells it: a kill in between tells it again.
-  void loss_told(ModelId model);
+  // Written behind the result that tells it: a kill in between tells it again. Nothing when there
+  // is another loss by now.
+  void loss_told(ModelId model, const Status& told);
   // The newest logged publish that ended well; 0 when there is none.
   [[nodiscard]] std::uint64_t last_published(ModelId model) const;
 
@@ -77,6 +78,9 @@ class OpLog {
   // The highest number with a result; 0 when there is none.
   [[nodiscard]] std::uint64_t last_result(ModelId model) const;
   void forget(ModelId model);  // model removed
+
+  // Called when all that was given of the model is durable, which may be at once.
+  void when_kept(ModelId model, Kept kept);
 
   // What the store did not take is offered to it again.
   void retry();

@@ -49,13 +49,20 @@ void OpResults::finish(Op& op, OpOutcome outcome, std::uint64_t tokens) {
   const std::uint64_t seq = op.seq;
   const bool keep = op.training() && op.state != OpState::kGap;
   std::vector<Waiter> waiters = ops_.remove(op.id);
-  if (!keep) {
-    for (const Waiter& waiter : waiters) waiter.handler(outcome);
-    return;
-  }
+  if (!keep) return tell_unkept(model, outcome, std::move(waiters));
   Untold& untold = untold_[{model, seq}];
   untold = {std::move(outcome), std::move(waiters)};
   log_.put_result(model, seq, untold.outcome, [this, model, seq] { tell(model, seq); });
+}
+
+// Nothing of it is kept. That the model's state is gone must be true after a kill, too.
+void OpResults::tell_unkept(ModelId model, const OpOutcome& outcome, std::vector<Waiter> waiters) {
+  const auto answer = [outcome, to = std::move(waiters)] {
+    for (const Waiter& waiter : to) waiter.handler(outcome);
+  };
+  const Code code = outcome.status.code();
+  if (code != Code::LOST && code != Code::CORRUPT) return answer();
+  log_.when_kept(model, answer);
 }
 
 void OpResults::tell(ModelId model, std::uint64_t seq) {

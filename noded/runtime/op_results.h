@@ -36,6 +36,7 @@ class OpResults {
   };
 
   void tell(ModelId model, std::uint64_t seq);
+  void tell_unkept(ModelId model, const OpOutcome& outcome, std::vector<Waiter> waiters);
   void count(const Op& op, const OpOutcome& outcome, std::uint64_t tokens);
   const Clock& clock_;
   OpTable& ops_;

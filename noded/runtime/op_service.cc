@@ -47,8 +47,12 @@ void OpService::submit(SubmitRequest request) {
     return submit_training(std::move(request), *model, refusal, size.value_or(OpSize{}));
   if (model->lost) {
     const ModelId id = model->id;
-    request.handler(failure(parts_.log.loss(id)));
-    return loss_told(id);
+    model->lost = false;
+    return parts_.log.when_kept(
+        id, [this, id, handler = std::move(request.handler), loss = parts_.log.loss(id)] {
+          handler(failure(loss));
+          parts_.log.loss_told(id, loss);
+        });
   }
   if (refusal.ok()) refusal = check_version(*model, named_version(request.submit.args));
   if (!refusal.ok()) return request.handler(failure(refusal));
@@ -162,7 +166,7 @@ void OpService::accept(Op& op) {
 
 void OpService::loss_told(ModelId id) {
   if (Model* const model = parts_.models.find(id)) model->lost = false;
-  parts_.log.loss_told(id);
+  parts_.log.loss_told(id, parts_.log.loss(id));
 }
 
 void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSize& size) {
@@ -290,11 +294,11 @@ void OpService::drop_ops(ModelId model, const Status& why) {
   for (const OpId id : ids) {
     Op* const op = parts_.ops.find(id);
     if (op == nullptr || op->replay) continue;
-    if (op->state == OpState::kRunning) {
+    if (op->state == OpState::kRunning || op->in_doubt) {
       dispatcher_->cancel(*op);
       continue;
     }
-    if (op->training() && op->started && op->state != OpState::kHeld) continue;
+    if (op->training() && op->started) continue;
     if (op->fed()) dispatcher_->withdraw(*op);
     end(*op, why);
   }

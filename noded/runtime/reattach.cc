@@ -30,6 +30,7 @@ bool saves_to_store(const Op& op) {
 
 void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bool survivor) {
   ahead_.erase(engine);
+  for (const Model* const model : parts_.models.of_engine(engine)) yielded_.erase(model->id);
   if (!survivor) {
     for (const auto& held : hello.models) forget(engine, held->model);
     if (hello.running_op != 0)
@@ -38,7 +39,7 @@ void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bo
   }
   parts_.dispatcher.hold(engine);
   adopt(engine, hello);
-  drop_unfinished(engine, hello);
+  forget_parked(engine, hello);
   const bool taken = take_finished(hello);
   const OpId busy{hello.running_op != 0 ? hello.running_op : taken ? 0 : hello.finished_op};
   if (!busy) return drop_sampling(engine);
@@ -73,8 +74,7 @@ void Reattach::open_known(EngineId engine) {
   // Later deaths are recovered when they happen; only what was before this plexrld is left for
   // here.
   if (opened_.insert(engine).second) {
-    for (const Model* const model : parts_.models.of_engine(engine))
-      parts_.recovery.recover(model->id);
+    for (const Model* const model : parts_.models.of_engine(engine)) recover(engine, model->id);
   }
   parts_.dispatcher.release(engine);
   up_(engine);
@@ -95,7 +95,7 @@ void Reattach::adopt(EngineId engine, const wire::EngineHelloT& hello) {
     Status status =
         known ? parts_.dispatcher.adopted(id, *held) : error(Code::NOT_FOUND, "nobody's model");
     if (status.ok()) {
-      mark_yielded_training(id, held->started_seq);
+      note_yielded_training(id, held->started_seq);
       continue;
     }
     PLEXRL_LOG(kWarning, "engine %llu: model %llu: not taken over: %s",
@@ -103,6 +103,28 @@ void Reattach::adopt(EngineId engine, const wire::EngineHelloT& hello) {
                static_cast<unsigned long long>(held->model), status.to_string().c_str());
     forget(engine, held->model);
   }
+}
+
+// Nothing runs before the engine is up, so what was in doubt is settled here.
+void Reattach::recover(EngineId engine, ModelId model) {
+  std::vector<OpId> cancelled;
+  for (Op* const op : parts_.ops.of_model(model)) {
+    if (op->in_doubt && op->cancelled) cancelled.push_back(op->id);
+    if (op->in_doubt) op->in_doubt = op->cancelled = false;
+  }
+  parts_.recovery.recover(model);
+  if (const auto yielded = yielded_.extract(model); !yielded.empty()) {
+    Op* const op = parts_.ops.find(yielded.mapped());
+    if (op == nullptr) {
+      drop_op(engine, yielded.mapped().value, [] {});
+    } else {
+      parts_.service.op_started(*op);
+      op->started = true;
+      if (op->has_effect()) parts_.dispatcher.mark_partial_gradients(model);
+    }
+  }
+  for (const OpId id : cancelled)
+    if (Op* const op = parts_.ops.find(id)) parts_.dispatcher.cancel(*op);
 }
 
 bool Reattach::ahead_of_log(ModelId model, const wire::ModelHeldT& held,
@@ -117,6 +139,7 @@ bool Reattach::ahead_of_log(ModelId model, const wire::ModelHeldT& held,
   const std::uint64_t committed = row->position.applied_seq;
   const std::uint64_t known = std::max(parts_.log.last_known(model), committed);
   if (std::max(held.started_seq, held.applied_seq) > known) return true;
+  if (began_replay(model, held)) return true;
   for (const std::uint64_t seq : parts_.log.logged(model)) {
     if (seq <= committed || seq > held.applied_seq || parts_.log.has_result(model, seq)) continue;
     const Op* const op = parts_.ops.find_seq(model, seq);
@@ -125,15 +148,24 @@ bool Reattach::ahead_of_log(ModelId model, const wire::ModelHeldT& held,
   return false;
 }
 
+// Its number there was the old plexrld's: nobody can go on with it, and a part of its gradients may
+// have been added.
+bool Reattach::began_replay(ModelId model, const wire::ModelHeldT& held) const {
+  if (held.started_seq <= held.applied_seq || !parts_.log.has_result(model, held.started_seq))
+    return false;
+  const auto outcome = parts_.log.result(model, held.started_seq);
+  return !outcome || outcome->status.ok();
+}
+
 // The op in front may have yielded with a part of its gradients added; those behind it cannot have
 // begun on this state.
-void Reattach::mark_yielded_training(ModelId model, std::uint64_t started_seq) {
+void Reattach::note_yielded_training(ModelId model, std::uint64_t started_seq) {
   const Op* front = nullptr;
   for (const Op* const op : parts_.ops.of_model(model))
     if (op->training() && (front == nullptr || op->seq < front->seq)) front = op;
-  if (front != nullptr && front->kind == core::OpKind::kForwardBackward &&
-      front->seq <= started_seq)
-    parts_.dispatcher.mark_partial_gradients(model);
+  if (front == nullptr || front->kind != core::OpKind::kForwardBackward || front->seq > started_seq)
+    return;
+  yielded_[model] = front->id;
 }
 
 bool Reattach::resident(const Op& op) const {
@@ -158,13 +190,10 @@ void Reattach::drop_op(EngineId engine, std::uint64_t op, std::function<void()> 
 }
 
 // A yielded op of a model that was parked has lost the gradients that it had added: they were
-// parked in chunks that no manifest names. It starts again from the front.
-void Reattach::drop_unfinished(EngineId engine, const wire::EngineHelloT& hello) {
-  for (const Model* const model : parts_.models.of_engine(engine)) {
-    if (holds(hello, model->id.value)) continue;
-    for (const Op* const op : parts_.ops.of_model(model->id))
-      if (op->training()) drop_op(engine, op->id.value, [] {});
-  }
+// parked in chunks that no manifest names. It starts again from the front, on the manifest's state.
+void Reattach::forget_parked(EngineId engine, const wire::EngineHelloT& hello) {
+  for (const Model* const model : parts_.models.of_engine(engine))
+    if (!holds(hello, model->id.value)) forget(engine, model->id.value);
 }
 
 // True when the hello brought the result and it was taken.
@@ -207,7 +236,11 @@ void Reattach::take_running(EngineId engine, OpId id) {
 void Reattach::running_ended(EngineId engine, OpId id, const Result<engine::Reply>& reply) {
   if (!reply && reply.error().code() == Code::ENGINE_DOWN) return;
   Op* const op = parts_.ops.find(id);
-  if (op != nullptr && resident(*op) && (!reply || reply->body.AsEngineYielded() == nullptr)) {
+  // An engine gives the last result to whoever asks for that op again: one that counts for nothing
+  // would be taken for that of the next run.
+  if (op == nullptr || !resident(*op))
+    return drop_op(engine, id.value, [this, engine] { drop_sampling(engine); });
+  if (!reply || reply->body.AsEngineYielded() == nullptr) {
     parts_.service.op_started(*op);
     op->started = true;
     const auto* done = reply ? reply->body.AsEngineOpDone() : nullptr;

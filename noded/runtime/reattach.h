@@ -37,23 +37,26 @@ class Reattach {
   void adopt(EngineId engine, const wire::EngineHelloT& hello);
   void forget(EngineId engine, std::uint64_t wire_model);
   void drop_op(EngineId engine, std::uint64_t op, std::function<void()> then);
-  void drop_unfinished(EngineId engine, const wire::EngineHelloT& hello);
+  void forget_parked(EngineId engine, const wire::EngineHelloT& hello);
   [[nodiscard]] bool take_finished(const wire::EngineHelloT& hello);
   void take_running(EngineId engine, OpId op);
   void running_ended(EngineId engine, OpId id, const Result<engine::Reply>& reply);
   void drop_sampling(EngineId engine);
   void open(EngineId engine);
   void open_known(EngineId engine);
+  void recover(EngineId engine, ModelId model);
   [[nodiscard]] bool ahead_of_log(ModelId model, const wire::ModelHeldT& held,
                                   const wire::EngineHelloT& hello) const;
+  [[nodiscard]] bool began_replay(ModelId model, const wire::ModelHeldT& held) const;
   void discard_next(EngineId engine);
-  void mark_yielded_training(ModelId model, std::uint64_t started_seq);
+  void note_yielded_training(ModelId model, std::uint64_t started_seq);
   [[nodiscard]] bool resident(const Op& op) const;
 
   Parts parts_;
   Up up_;
   std::set<EngineId> opened_;
   std::map<EngineId, std::vector<ModelId>> ahead_;  // to be discarded before the engine is up
+  std::map<ModelId, OpId> yielded_;                 // what the engine can go on with
 };
 
 }  // namespace plexrl::runtime

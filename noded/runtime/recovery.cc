@@ -51,12 +51,13 @@ Status Recovery::restore(Model& model) {
       if (op.needs_client_fd()) break;
       op.tenant = model.tenant;
       op.client = "(before the restart)";
+      op.in_doubt = true;
       parts_.results.accepted(parts_.ops.add(std::move(op)));
     }
     if (flow.stream.offer(seq) != core::OpStream::Answer::kAccepted) break;
     if (done) flow.stream.finish(seq);
   }
-  if (told) parts_.log.loss_told(model.id);
+  if (told) parts_.log.loss_told(model.id, parts_.log.loss(model.id));
   model.lost = !parts_.log.loss(model.id).ok();
   return {};
 }
@@ -244,7 +245,8 @@ void Recovery::lose(Model& model, const Status& why) {
   const ModelId id = model.id;
   parts_.service.drop_replays(id);
   parts_.service.drop_ops(id, loss);
-  if (told) parts_.log.loss_told(id);
+  // Sampling ops hear of it when it is on disk.
+  if (told) parts_.log.when_kept(id, [this, id, loss] { parts_.log.loss_told(id, loss); });
   feed_waiting(id);
 }
 

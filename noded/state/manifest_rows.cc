@@ -160,7 +160,11 @@ Status ChunkStateManager::settle_doubt(ModelId model, ModelRecord& record) {
 
 void ChunkStateManager::settle_manifest(ModelId model, store::Batch& later) {
   ModelRecord& record = at(model);
-  if (settle_doubt(model, record).ok() || record.manifest.epoch > 0) return;
+  if (settle_doubt(model, record).ok()) return;
+  // A park that writes over the only copy may come before the batch is on disk.
+  if (record.manifest.epoch > 0 && !record.park_commits)
+    return later.put(kManifestTable, model.value, kManifestSubkey,
+                     encode_manifest(record.manifest));
   later.erase(kManifestTable, model.value, kManifestSubkey, kManifestSubkey);
 }
 

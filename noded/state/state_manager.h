@@ -151,9 +151,9 @@ class StateManager {
                            Flipped flipped) = 0;
   virtual void commit_failed(ModelId model) = 0;
   // A manifest whose write failed may be on disk all the same. Before anybody is told what the
-  // state is now, the old one is written again. When the store does not take that either and
-  // nothing is committed, its erasure is put in `later`, for a batch that is written before the
-  // next manifest.
+  // state is now, the old one is written again. When the store does not take that either, the old
+  // one, or the erasure where nothing is committed or a park may write over it, is put in `later`,
+  // for a batch that is written before the next manifest.
   virtual void settle_manifest(ModelId model, store::Batch& later) = 0;
 
   // The engine died: device chunks are free, uncommitted changes are gone, parked gradients and KV

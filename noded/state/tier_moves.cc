@@ -375,6 +375,7 @@ void ChunkStateManager::spill_copied(ModelId model, const Status& status) {
   }
   if (!flips) return end_transfer(model);
   transfer.storing = true;
+  if (before_manifest_) before_manifest_(model);
   store::Batch batch;
   batch.put(kManifestTable, model.value, kManifestSubkey, encode_manifest(next));
   store_.write(std::make_shared<const store::Batch>(std::move(batch)),

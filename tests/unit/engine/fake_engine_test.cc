@@ -237,7 +237,10 @@ TEST_F(FakeEngineTest, ATrainingOpIsNotAppliedTwice) {
   ASSERT_TRUE(resume().has_value());
   train(1, 1);
   const std::string before = state();
-  EXPECT_EQ(call(optim_step(2)).error().code(), Code::PROTOCOL);
+  EXPECT_TRUE(call(optim_step(2)).has_value()) << "its last answer, once more";
+  auto other = optim_step(2);
+  other.op = 77;
+  EXPECT_EQ(call(std::move(other)).error().code(), Code::PROTOCOL);
   EXPECT_EQ(state(), before);
 }
 

@@ -41,6 +41,12 @@ class NodeFullDisk : public NodeFaults {
     disk_->fault = [] { return store::FaultyStore::Fault::kNone; };
   }
 
+  static bool holds(const store::Batch& batch, std::string_view table, std::uint64_t key) {
+    return std::any_of(batch.changes().begin(), batch.changes().end(), [&](const auto& change) {
+      return change.table == table && change.key == key;
+    });
+  }
+
   std::unique_ptr<store::StateStore> below_ = store::make_memory_store();
   store::FaultyStore* disk_ = nullptr;
 };
@@ -122,6 +128,61 @@ TEST_F(NodeFullDisk, AnOpWhoseResultIsLostIsUndoneAndRunOnce) {
   ASSERT_TRUE(run(job, id, 5, train(8)).status.ok());
   ASSERT_TRUE(run(job, id, 6, optim()).status.ok());
   EXPECT_EQ(weights_of(job, id, 7), undisturbed(2));
+}
+
+TEST_F(NodeFullDisk, ARowThatTheDiskRefusesKeepsNoOtherModelWaiting) {
+  start();
+  const TenantId a = open_job(1);
+  const TenantId b = open_job(2, 1001);
+  const std::uint64_t ma = model(a);
+  const std::uint64_t mb = model(b);
+  disk_->of_batch = [ma](const store::Batch& batch) {
+    return holds(batch, "results", ma) ? store::FaultyStore::Fault::kBefore
+                                       : store::FaultyStore::Fault::kNone;
+  };
+  const auto refused = submit(a, ma, 1, train(1));
+  for (std::uint64_t seq = 1; seq <= 3; ++seq)
+    EXPECT_TRUE(run(b, mb, seq, train(1)).status.ok()) << seq;
+  EXPECT_EQ(run(a, ma, 2, train(1)).status.code(), Code::BUSY);
+  EXPECT_FALSE(refused->outcome.has_value());
+  disk_->of_batch = [](const store::Batch&) { return store::FaultyStore::Fault::kNone; };
+  EXPECT_TRUE(wait(refused).status.ok());
+}
+
+// The store takes the manifest of step 2 and says that it did not; then it takes no manifest, so
+// that the one of step 1 cannot be put back.
+TEST_F(NodeFullDisk, ALossIsToldOnlyOnceNoRestartCanFindTheState) {
+  start();
+  const TenantId job = open_job(1);
+  const std::uint64_t id = model(job);
+  train_steps(job, id, 1);
+  settle();
+  using Fault = store::FaultyStore::Fault;
+  Fault manifests = Fault::kAfter;
+  disk_->of_batch = [&](const store::Batch& batch) {
+    return holds(batch, "manifests", id) ? manifests : Fault::kNone;
+  };
+  ASSERT_TRUE(run(job, id, 4, train(1)).status.ok());
+  ASSERT_TRUE(run(job, id, 5, train(8)).status.ok());
+  ASSERT_TRUE(run(job, id, 6, optim()).status.ok());
+  settle();
+  manifests = Fault::kBefore;
+  // What is to be replayed is gone, and with it the state.
+  ASSERT_TRUE(below_->erase("ops", id, 5).ok());
+  fake().kill();
+  ASSERT_TRUE(turn_until([&] { return node_->models().find(ModelId{id})->lost; }));
+  const auto sampling = submit(job, id, 0, generate());
+  settle();
+  EXPECT_FALSE(sampling->outcome.has_value());
+  manifests = Fault::kNone;
+  EXPECT_EQ(wait(sampling).status.code(), Code::LOST);
+  EXPECT_TRUE(run(job, id, 7, train(3)).status.ok());
+  restart();
+  fake().kill();
+  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
+  const OpOutcome step = run(job, id, 9, optim());
+  ASSERT_TRUE(step.status.ok()) << step.status.to_string();
+  EXPECT_EQ(step.reply.value.AsOptimStepResult()->step, 2U) << "the client was told of step 1";
 }
 
 TEST_F(NodeFaults, AnEngineThatDiesBetweenOpsLosesNothing) {
@@ -216,63 +277,6 @@ TEST_F(NodeFaults, ARestartOfPlexrldKeepsModelsResultsAndTokens) {
   EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
 }
 
-TEST_F(NodeFaults, AnOpThatRunsOverARestartIsTakenOver) {
-  start();
-  const TenantId job = open_job(1);
-  const std::uint64_t id = model(job);
-  train_steps(job, id, 2);
-  fake().options().op_time = Duration{40 * kMillisecond.ns};
-  const auto started = fake().ops_started();
-  (void)submit(job, id, 7, train(2));
-  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started && writes_->idle(); }));
-  restart();
-  fake().options().op_time = {};
-  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
-  EXPECT_EQ(node_->accounting().totals(job).replayed_ops, 0U);
-  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
-  ASSERT_TRUE(run(job, id, 9, optim()).status.ok());
-  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
-}
-
-TEST_F(NodeFaults, ATrainingOpThatRunsOverARestartCannotBeCancelled) {
-  start();
-  const TenantId job = open_job(1);
-  const std::uint64_t id = model(job);
-  train_steps(job, id, 2);
-  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
-  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
-  fake().options().op_time = Duration{300 * kMillisecond.ns};
-  const auto started = fake().ops_started();
-  (void)submit(job, id, 9, optim());
-  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started && writes_->idle(); }));
-  restart();
-  fake().options().op_time = {};
-  const auto again = submit(job, id, 9, optim(), 77);
-  node_->op_service().cancel(session_, 77);
-  EXPECT_TRUE(wait(again).status.ok()) << "its effect is in the state";
-  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
-}
-
-TEST_F(NodeFaults, AnOpThatEndedWhilePlexrldWasAwayIsNotRunAgain) {
-  start();
-  const TenantId job = open_job(1);
-  const std::uint64_t id = model(job);
-  train_steps(job, id, 2);
-  fake().options().op_time = Duration{20 * kMillisecond.ns};
-  const auto started = fake().ops_started();
-  (void)submit(job, id, 7, train(2));
-  ASSERT_TRUE(turn_until([&] { return fake().ops_started() > started && writes_->idle(); }));
-  kill_plexrld();
-  settle();
-  start();
-  fake().options().op_time = {};
-  ASSERT_TRUE(run(job, id, 7, train(2)).status.ok());
-  EXPECT_EQ(fake().ops_started(), started + 1);
-  ASSERT_TRUE(run(job, id, 8, train(8)).status.ok());
-  ASSERT_TRUE(run(job, id, 9, optim()).status.ok());
-  EXPECT_EQ(weights_of(job, id, 10), undisturbed(3));
-}
-
 TEST_F(NodeFaults, WhenTheHostTierIsGoneEachModelSaysSoOnceAndGoesOnFromItsBase) {
   start();
   const TenantId job = open_job(1);
@@ -330,31 +334,6 @@ TEST_F(NodeFaults, ARequeueInTheMiddleOfAReplayKeepsTheState) {
   ASSERT_EQ(open_job(1), job);
   ASSERT_TRUE(run(job, id, 3, optim()).status.ok());
   EXPECT_EQ(weights_of(job, id, 4), undisturbed(1));
-}
-
-TEST_F(NodeFaults, NothingStartsBesideAnOpOfAnEarlierPlexrld) {
-  start_with_room_for_one();
-  const TenantId a = open_job(1, 1000, "full", 4);
-  const TenantId b = open_job(2, 1001, "full", 4);
-  const std::uint64_t ma = model(a, "p", wire::TrainMode::Full);
-  const std::uint64_t mb = model(b, "p", wire::TrainMode::Full);
-  ASSERT_TRUE(run(a, ma, 1, train(1)).status.ok());
-  settle();
-  const EngineId engine = node_->models().find(ModelId{ma})->engine;
-  fake(engine.value).options().op_time = Duration{60 * kMillisecond.ns};
-  const auto started = fake(engine.value).ops_started();
-  (void)submit(a, ma, 2, optim());
-  ASSERT_TRUE(
-      turn_until([&] { return fake(engine.value).ops_started() > started && writes_->idle(); }));
-  restart();
-  // The device holds one of the two models.
-  const auto other = submit(b, mb, 1, train(1));
-  const auto mine = submit(a, ma, 2, optim());
-  const OpOutcome outcome = wait(other);
-  EXPECT_TRUE(outcome.status.ok()) << outcome.status.to_string();
-  EXPECT_TRUE(mine->outcome.has_value()) << "it was running before the other one could start";
-  EXPECT_TRUE(wait(mine).status.ok());
-  EXPECT_TRUE(run(a, ma, 3, train(1)).status.ok());
 }
 
 TEST_F(NodeFaults, ALossIsNotTakenByAnOpThatDoesNotTellIt) {

@@ -50,6 +50,19 @@ TEST_F(OpLogTest, GivesBackTheOpBeforeAndAfterTheStoreHasIt) {
   }
 }
 
+TEST_F(OpLogTest, WhatWaitsForAllRowsIsCalledBehindTheLastOneAndAtOnceWithoutAny) {
+  std::vector<int> called;
+  log_.when_kept(model_, [&] { called.push_back(0); });
+  EXPECT_EQ(called, std::vector{0});
+  log_.append(optim(1));
+  log_.put_result(model_, 1, stepped(1), [&] { called.push_back(1); });
+  log_.when_kept(model_, [&] { called.push_back(2); });
+  log_.when_kept(model_, [&] { called.push_back(3); });
+  EXPECT_EQ(called, std::vector{0});
+  store_.run();
+  EXPECT_EQ(called, (std::vector{0, 1, 2, 3}));
+}
+
 TEST_F(OpLogTest, AResultIsKeptOnceItAndItsOpAreOnDiskInOneTransaction) {
   bool kept = false;
   log_.append(optim(1));
