@@ -121,6 +121,7 @@ void RingClient::act() {
   }
   if (!prepared()) return;
   send_due();
+  if (std::exchange(restarted_, false) && !finishing_) return after_restart();
   if (!finishing_ && left_ > 0) work();
 }
 
@@ -179,6 +180,7 @@ void RingClient::create(RingModel& model) {
 // Requests that nobody can be told of any more.
 void RingClient::disconnected() {
   ++connection_;
+  restarted_ = true;
   session_ = {};
   opening_ = false;
   pending_.clear();
@@ -345,6 +347,13 @@ void RingClient::submit(Pending pending, std::uint64_t request) {
   submit.handler = [this, request](const OpOutcome& outcome) { answered(request, outcome); };
   pending_.emplace(request, std::move(pending));
   parts_.node.runtime().op_service().submit(std::move(submit));
+}
+
+// While engines have not said yet what they do, or are just at it.
+void RingClient::after_restart() {
+  Random& random = parts_.world.random;
+  if (random.one_in(8)) return requeue();
+  while (random.one_in(2)) cancel_some();
 }
 
 void RingClient::cancel_some() {

@@ -110,6 +110,7 @@ class RingClient {
   void sample(RingModel& model);
   void repeat(RingModel& model);
   void cancel_some();
+  void after_restart();
   void submit(Pending pending, std::uint64_t request);
   void answered(std::uint64_t request, const OpOutcome& outcome);
   void answered_training(const Pending& pending, const RingAnswer& answer);
@@ -127,7 +128,7 @@ class RingClient {
   }
   [[nodiscard]] bool store_fails() const {
     return parts_.script.can(&Faults::store_refuses) || parts_.script.can(&Faults::store_mute) ||
-           parts_.script.can(&Faults::store_full);
+           parts_.script.can(&Faults::store_full) || parts_.script.can(&Faults::store_picky);
   }
   [[nodiscard]] bool moves_fail() const {
     return parts_.script.can(&Faults::fail_move) || parts_.script.can(&Faults::blob_fails);
@@ -141,6 +142,7 @@ class RingClient {
   bool open_ = false;
   bool opening_ = false;
   bool finishing_ = false;
+  bool restarted_ = false;  // plexrld, and no call was made since
   bool closed_ = false;
   std::uint64_t closes_ = 0;
   std::uint64_t connection_ = 0;  // counts them, for answers to what is not an op

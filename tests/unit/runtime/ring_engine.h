@@ -153,7 +153,9 @@ class RingEngine final : public engine::EngineListener,
     parts_.ledger.holds(id_, hello);
     if (hanging_) return;
     auto held = std::make_shared<std::vector<UniqueFd>>(std::move(fds));
-    arrive([this, hello, held] { listener_->on_engine_up(id_, hello, std::move(*held)); });
+    const bool late = parts_.script.happens(&Faults::slow_hello);
+    arrive([this, hello, held] { listener_->on_engine_up(id_, hello, std::move(*held)); },
+           late ? parts_.world.random.up_to(kSecond * 20) : Duration{});
   }
   void on_engine_down(EngineId, const Status& why) override {
     if (lives_) note_death();  // the fake ended in an op
@@ -169,8 +171,9 @@ class RingEngine final : public engine::EngineListener,
   using Answer = Result<engine::Reply>;
 
   // Behind everything that came before on this connection, unless that ends first.
-  void arrive(std::function<void()> what) {
+  void arrive(std::function<void()> what, Duration later = {}) {
     Duration time = parts_.world.random.up_to(kMillisecond);
+    time.ns += later.ns;
     if (parts_.script.happens(&Faults::slow_answer)) time = parts_.world.random.up_to(kSecond * 8);
     line_ = std::max(line_, parts_.world.now() + time);
     parts_.world.at(line_, [self = weak_from_this(), epoch = epoch_, what = std::move(what)] {

@@ -57,7 +57,7 @@ RingNode::RingNode(VirtualWorld& world, RingScript& script, Broken& broken, std:
       config_(make_config(world.random, script.with_disk)),
       ledger_(broken) {
   fake_options_.segment_bytes = 1024;
-  faulty_.fault = [this] { return store_fault(); };
+  faulty_.of_batch = [this](const store::Batch& batch) { return fault_of(batch); };
   blobs_->fault = [this](store::MemoryDisk::Verb, BlobId) {
     return script_.happens(&Faults::blob_fails) ? error(Code::IO, "a blob that fails") : Status();
   };
@@ -68,10 +68,19 @@ RingNode::~RingNode() {
   node_.reset();
 }
 
-store::FaultyStore::Fault RingNode::store_fault() {
+store::FaultyStore::Fault RingNode::fault_of(const store::Batch& batch) {
   using Fault = store::FaultyStore::Fault;
-  if (full_ || script_.happens(&Faults::store_refuses)) return Fault::kBefore;
-  return script_.happens(&Faults::store_mute) ? Fault::kAfter : Fault::kNone;
+  const bool refused =
+      std::any_of(batch.changes().begin(), batch.changes().end(),
+                  [this](const auto& change) { return change.key == refused_key_; });
+  if (full_ || (refused_key_ != 0 && refused)) return Fault::kBefore;
+  if (failed_at_ != world_.now()) failed_.clear();
+  failed_at_ = world_.now();
+  if (const auto again = failed_.extract(&batch); !again.empty()) return again.mapped();
+  Fault fault = script_.happens(&Faults::store_mute) ? Fault::kAfter : Fault::kNone;
+  if (script_.happens(&Faults::store_refuses)) fault = Fault::kBefore;
+  if (fault != Fault::kNone) failed_.emplace(&batch, fault);
+  return fault;
 }
 
 // ---- life ----

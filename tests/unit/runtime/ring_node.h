@@ -63,6 +63,8 @@ class RingNode {
   // How often host memory began anew, and with it every state in it.
   [[nodiscard]] std::uint64_t pools_made() const { return pools_made_; }
   void store_full(bool full) { full_ = full; }
+  // Batches with a row of this key; 0: none.
+  void store_refuses(std::uint64_t key) { refused_key_ = key; }
   std::function<void()> on_down = [] {};                      // connections have ended
   std::function<void(TenantId)> on_closed = [](TenantId) {};  // those of a job
 
@@ -73,7 +75,7 @@ class RingNode {
   void end();
   void drain();
   void write_later();
-  [[nodiscard]] store::FaultyStore::Fault store_fault();
+  [[nodiscard]] store::FaultyStore::Fault fault_of(const store::Batch& batch);
   [[nodiscard]] Result<Pools> make_pools(const state::PoolSizes& sizes);
   [[nodiscard]] std::unique_ptr<engine::Engine> make_engine(engine::EngineSpec spec,
                                                             engine::EngineListener& listener);
@@ -98,6 +100,10 @@ class RingNode {
   bool stopping_ = false;
   TimePoint stop_by_;
   bool full_ = false;
+  std::uint64_t refused_key_ = 0;
+  // A batch that failed within its group fails by itself, too.
+  std::map<const store::Batch*, store::FaultyStore::Fault> failed_;
+  TimePoint failed_at_;
   std::uint64_t life_ = 0;  // of plexrld
   std::uint64_t pools_made_ = 0;
   int tokens_ = 0;

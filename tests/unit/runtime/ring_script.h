@@ -41,12 +41,14 @@ struct Faults {
   std::uint64_t hang = 0;
   std::uint64_t never_yield = 0;
   std::uint64_t slow_answer = 0;   // seconds, not milliseconds
+  std::uint64_t slow_hello = 0;    // longer than a plexrld that starts waits for it
   std::uint64_t kill = 0;          // plexrld, at an event
   std::uint64_t stop = 0;          // and as by SIGTERM
   std::uint64_t lose_engines = 0;  // with a kill or stop
   std::uint64_t store_refuses = 0;
-  std::uint64_t store_mute = 0;  // took it and could not say so
-  std::uint64_t store_full = 0;  // for a while, at an event
+  std::uint64_t store_mute = 0;   // took it and could not say so
+  std::uint64_t store_full = 0;   // for a while, at an event
+  std::uint64_t store_picky = 0;  // likewise, for what is written of one model
   std::uint64_t blob_fails = 0;
 };
 
@@ -96,12 +98,14 @@ class RingScript {
     faults_.kill = random.one_in(3) ? 0 : random.between(500, 4'000);
     faults_.stop = random.one_in(2) ? 0 : 700;
     faults_.lose_engines = random.one_in(2) ? 0 : 200'000;
+    faults_.slow_hello = random.one_in(2) ? 0 : 150'000;
   }
   void store() {
     Random& random = world_.random;
     faults_.store_refuses = random.one_in(2) ? 0 : 20'000;
     faults_.store_mute = random.one_in(2) ? 0 : 20'000;
     faults_.store_full = random.one_in(2) ? 0 : 700;
+    faults_.store_picky = random.one_in(2) ? 0 : 1'500;
   }
 
   VirtualWorld& world_;

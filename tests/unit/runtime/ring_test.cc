@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The daemon's runtime under virtual time: random jobs, a script of faults, and invariants after
 // every event. doc/testing.md has the list. PLEXRL_SEED runs one seed with its log, PLEXRL_SOAK
-// that many times kSoakSeeds, others each time.
+// that many times kSoakSeeds, others each time, PLEXRL_RING_SEEDS so many from 1 on.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -54,6 +54,7 @@ class Ring {
     turn_until([&] { return all(&RingClient::used_up) || world_.now() > end; });
     script_.quiet();
     node_.store_full(false);
+    node_.store_refuses(0);
     for (const auto& client : clients_) client->finish();
     settle("ops wait", [this] { return node_.ready() && all(&RingClient::idle); });
     probe();
@@ -105,6 +106,10 @@ class Ring {
     if (script_.happens(&Faults::store_full)) {
       node_.store_full(true);
       world_.after(world_.random.up_to(kSecond * 5), [this] { node_.store_full(false); });
+    }
+    if (script_.happens(&Faults::store_picky)) {
+      node_.store_refuses(world_.random.between(1, 10));
+      world_.after(world_.random.up_to(kSecond * 5), [this] { node_.store_refuses(0); });
     }
     if (node_.down()) return;
     if (script_.happens(&Faults::kill)) return node_.kill();
@@ -180,7 +185,8 @@ class RingTest : public ::testing::Test {
   void many(bool faults) {
     const auto soak = number("PLEXRL_SOAK");
     const std::uint64_t first = soak ? std::random_device()() : 1;
-    const std::uint64_t count = soak ? kSoakSeeds * *soak : kSeeds;
+    const std::uint64_t fixed = number("PLEXRL_RING_SEEDS").value_or(kSeeds);
+    const std::uint64_t count = soak ? kSoakSeeds * *soak : fixed;
     for (std::uint64_t seed = first; seed < first + count && !HasFailure(); ++seed)
       run(seed, faults);
     std::printf(
