@@ -47,10 +47,12 @@ void OpService::submit(SubmitRequest request) {
     return submit_training(std::move(request), *model, refusal, size.value_or(OpSize{}));
   if (model->lost) {
     const ModelId id = model->id;
-    model->lost = false;
     return parts_.log.when_kept(
         id, [this, id, handler = std::move(request.handler), loss = parts_.log.loss(id)] {
           handler(failure(loss));
+          Model* const told = parts_.models.find(id);
+          if (told == nullptr || parts_.log.loss(id).text() != loss.text()) return;
+          told->lost = false;
           parts_.log.loss_told(id, loss);
         });
   }

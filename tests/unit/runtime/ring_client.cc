@@ -498,16 +498,17 @@ void RingClient::answered_sampling(const Pending& pending, const RingAnswer& ans
   if (status.scope() == Scope::kRetry) return;
   if (step_after_loss(status)) {
     if (!loss_possible(model)) complain(model, 0, "is lost without a reason", status);
-    const auto flow = parts_.node.runtime().flows().find(ModelId{model.id});
-    return lost(model, flow->second.stream.next_seq() - 1, status);
+    return lost(model, parts_.node.runtime().log().gone_up_to(ModelId{model.id}), status);
   }
   const bool replaced = model.version != pending.version ||
                         std::any_of(model.ops.begin(), model.ops.end(), [](const auto& entry) {
                           return publishes(entry.second.args) || entry.second.lost_told;
                         });
+  // The loss that took it is told once it is on disk.
+  const bool gone = parts_.node.runtime().log().gone_up_to(ModelId{model.id}) >= pending.version;
   const bool fine = (status.code() == Code::CANCELLED && pending.cancelled) ||
                     (status.code() == Code::NOT_FOUND && pending.version != 0 &&
-                     (replaced || model.lost_versions || parts_.node.pools_made() > 1)) ||
+                     (replaced || gone || model.lost_versions || parts_.node.pools_made() > 1)) ||
                     (status.code() == Code::INTERNAL && deaths(model) - pending.deaths >= 3) ||
                     (status.code() == Code::NO_CAPACITY && moves_fail()) ||
                     (status.code() == Code::IO && moves_fail());
