@@ -118,8 +118,11 @@ class ResumeCommand final : public MemoryCommand {
     return table_.code().initialise(*model_->layout, model_->seed, segment.floats());
   }
 
+  // Gradients that are not brought back hold nothing of a dropped op: its undoing would put those
+  // of a state that is gone in their place.
   Status undo_dropped_ops() {
-    for (const auto& run : model_->abandoned) run->abandon();
+    if (names_host(wire::SegmentKind::Gradients))
+      for (const auto& run : model_->abandoned) run->abandon();
     model_->abandoned.clear();
     return {};
   }

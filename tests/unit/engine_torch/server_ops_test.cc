@@ -201,6 +201,17 @@ TEST_F(ServerOps, AnOpDroppedWhileItsModelIsParkedIsUndoneWhenItReturns) {
   EXPECT_EQ(loss(engine_.ask(Harness::op(2, 1, Harness::forward_backward({1}), 1))), 1);
 }
 
+// What it would put back is of a state that is gone.
+TEST_F(ServerOps, AnOpDroppedWhileItsModelIsParkedIsNotUndoneInFreshGradients) {
+  EXPECT_EQ(loss(engine_.ask(Harness::op(1, 1, Harness::forward_backward({2}), 1))), 2);
+  run_until_yield(Harness::op(2, 1, Harness::forward_backward({2, 3, 4}), 2));
+  ASSERT_NE(engine_.ask(park(false)).AsEngineMoved(), nullptr);
+  EXPECT_NE(drop(2).AsEngineDone(), nullptr);
+  ASSERT_NE(engine_.ask(Harness::resume(1, 20)).AsEngineMoved(), nullptr);
+  EXPECT_EQ(engine_.code().abandoned, 0);
+  EXPECT_EQ(loss(engine_.ask(Harness::op(3, 1, Harness::forward_backward({1}), 1))), 1);
+}
+
 // The drop stands behind the move of another model when the op is run again under its number.
 TEST_F(ServerOps, AnOpThatIsRunAgainWaitsForItsDropAndKeepsItsKv) {
   run_until_yield(Harness::generate(1, 1, 40, 4));
