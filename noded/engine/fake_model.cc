@@ -33,6 +33,14 @@ std::uint64_t input_of(const wire::OpArgsUnion& args) {
   return value;
 }
 
+void note_written(FakeModel& model, const wire::OpArgsUnion& args) {
+  const auto* const save = args.AsSaveArgs();
+  if (save != nullptr && save->target == wire::SaveTarget::Sampler)
+    model.written.insert(SegmentKind::SamplerWeights);
+  if (args.AsOptimStepArgs() != nullptr || args.AsLoadArgs() != nullptr)
+    model.written.insert(std::begin(kTrained), std::end(kTrained));
+}
+
 // In [-8, 0), exact in float.
 float logprob_of(std::uint64_t mixed) { return -static_cast<float>(1 + mixed % 1024) / 128.0f; }
 
@@ -96,6 +104,7 @@ Result<wire::OpValueUnion> FakeMaths::run(FakeModel& model, const wire::EngineRu
   if (!result) return result;
   model.applied_seq = std::max(model.applied_seq, op.seq);
   if (!model.gradients_pending) model.committed_seq = model.applied_seq;
+  note_written(model, op.args);
   return result;
 }
 

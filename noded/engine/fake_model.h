@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "engine/fake_memory.h"
@@ -28,6 +29,8 @@ struct FakeModel {
   std::uint64_t committed_seq = 0;  // the last after which no gradients were pending
   std::uint64_t started_seq = 0;    // the highest training op that was ever begun
   bool gradients_pending = false;
+  // Committed segments that ops wrote since they were last copied out or filled.
+  std::set<wire::SegmentKind> written;
   // A forward_backward that has yielded: the first half of its gradients is added. 0: none.
   std::uint64_t partial_op = 0;
   std::vector<std::uint64_t> earlier;                 // the gradients without it

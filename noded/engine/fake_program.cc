@@ -48,6 +48,19 @@ wire::EngineMovedT moved(const FakeModel& model) {
   return reply;
 }
 
+// plexrld names the segments before it knows of ops that end meanwhile: the position of such an op
+// must not be committed without what it wrote.
+Status check_complete(const FakeModel& model, const wire::EngineCommitT& request) {
+  for (const SegmentKind kind : model.written) {
+    const bool named = std::any_of(request.segments.begin(), request.segments.end(),
+                                   [&](const auto& place) { return place->kind == kind; });
+    if (!named)
+      return error(Code::BUSY, "segment %s of model %llu was written since the commit was planned",
+                   wire::EnumNameSegmentKind(kind), static_cast<unsigned long long>(request.model));
+  }
+  return {};
+}
+
 }  // namespace
 
 wire::EngineDescriptionT fake_description(const FakeEngineOptions& options, wire::TrainMode mode) {
@@ -151,7 +164,8 @@ FakeProgram::Body FakeProgram::resume(const wire::EngineResumeT& request) {
     if (place->host.empty()) maths.initialise(model, place->kind);
     if (!place->host.empty()) copy_chunks(*host_, place->host, *device_, place->device);
   }
-  if (model.undo_partial) maths.undo_partial(model);
+  // Gradients that are not brought back hold nothing of a dropped op.
+  if (model.undo_partial && request.gradients_pending) maths.undo_partial(model);
   parked_.erase(request.model);
   auto reply = moved(model);
   models_.emplace(request.model, std::move(model));
@@ -194,13 +208,15 @@ FakeProgram::Body FakeProgram::suspend(const wire::EngineSuspendT& request) {
 }
 
 FakeProgram::Body FakeProgram::commit(const wire::EngineCommitT& request) {
-  PLEXRL_ASSIGN(const FakeModel* const model, resident(request.model));
+  PLEXRL_ASSIGN(FakeModel* const model, resident(request.model));
+  PLEXRL_TRY(check_complete(*model, request));
   for (const auto& place : request.segments) {
     if (place->kind == SegmentKind::Gradients || place->host.empty())
       return refuse(request.model, "was to be committed with gradients or without host chunks");
     PLEXRL_TRY(copy_out(*model, *place));
     if (options_.corrupt_commits) host_->chunk(place->host[0])[0] ^= std::byte{1};
   }
+  model->written.clear();
   wire::EngineCommittedT reply;
   reply.model = request.model;
   reply.epoch = request.epoch;

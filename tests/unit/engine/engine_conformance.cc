@@ -156,11 +156,14 @@ Status EngineFixture::suspend() {
   return reply ? Status() : reply.error();
 }
 
-Result<wire::EngineCommittedT> EngineFixture::commit(std::uint64_t epoch, std::uint32_t shadow) {
+Result<wire::EngineCommittedT> EngineFixture::commit(std::uint64_t epoch, std::uint32_t shadow,
+                                                     const std::set<wire::SegmentKind>& only) {
   wire::EngineCommitT request;
   request.model = kModel;
   request.epoch = epoch;
   request.segments = places(false, shadow, true);
+  std::erase_if(request.segments,
+                [&](const auto& place) { return !only.empty() && !only.contains(place->kind); });
   PLEXRL_ASSIGN(const auto reply, ask(std::move(request)));
   if (reply.body.AsEngineCommitted() == nullptr) return error(Code::INTERNAL, "not Committed");
   return *reply.body.AsEngineCommitted();
@@ -284,6 +287,20 @@ TEST_P(EngineConformance, ACommitNamesItsPosition) {
   EXPECT_EQ(committed->epoch, 3U);
   EXPECT_EQ(committed->step, 1U);
   EXPECT_EQ(committed->seq, 2U);
+}
+
+// plexrld plans a commit before it hears of an op that has just ended.
+TEST_P(EngineConformance, ACommitWithoutWhatAnOpWroteIsRefused) {
+  ready();
+  ASSERT_EQ(f().train_step(1), 1U);
+  ASSERT_TRUE(f().commit(1, 0).has_value());
+  ASSERT_EQ(f().train_step(3), 2U);
+  const auto torn = f().commit(2, 1, {wire::SegmentKind::SamplerWeights});
+  ASSERT_FALSE(torn.has_value()) << "at step " << torn->step << " without its weights";
+  EXPECT_EQ(torn.error().code(), Code::BUSY) << torn.error().to_string();
+  const auto whole = f().commit(3, 1);
+  ASSERT_TRUE(whole.has_value()) << whole.error().to_string();
+  EXPECT_EQ(whole->step, 2U);
 }
 
 TEST_P(EngineConformance, ACommitEqualsTheStateThatIsParked) {

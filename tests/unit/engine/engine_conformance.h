@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,9 @@ class EngineFixture : public EngineListener {
   [[nodiscard]] Status resume(std::uint64_t step = 0, std::uint64_t seq = 0,
                               bool from_host = false);
   [[nodiscard]] Status suspend();
-  [[nodiscard]] Result<wire::EngineCommittedT> commit(std::uint64_t epoch, std::uint32_t shadow);
+  // `only`: these segments; all committed ones when empty.
+  [[nodiscard]] Result<wire::EngineCommittedT> commit(std::uint64_t epoch, std::uint32_t shadow,
+                                                      const std::set<wire::SegmentKind>& only = {});
   [[nodiscard]] wire::EngineRunOpT op(wire::OpArgsUnion args, std::uint64_t seq);
   [[nodiscard]] Result<wire::EngineOpDoneT> run(wire::EngineRunOpT op);
   // forward_backward and optim_step; the step's number.
