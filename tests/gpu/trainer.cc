@@ -110,10 +110,10 @@ Result<std::vector<double>> Trainer::score(const std::vector<cli::Problem>& prob
 }
 
 Result<double> Trainer::grpo_step(std::uint64_t step) {
-  cli::Random random(seed_, cli::Stream::kProblems, step);
+  cli::ProblemSource source{cli::Random(seed_, cli::Stream::kProblems, step)};
   std::vector<cli::Problem> problems;
   for (std::uint32_t i = 0; i < plan_->prompts; ++i)
-    problems.push_back(environment_.training_problem(random));
+    problems.push_back(environment_.training_problem(source));
   PLEXRL_ASSIGN(const auto answers, generate(problems, step));
   PLEXRL_ASSIGN(const std::vector<double> rewards, score(problems, answers));
   const auto rows = static_cast<std::uint32_t>(rewards.size());

@@ -35,7 +35,9 @@ bool AddEnvironment::held_out(std::uint32_t a, std::uint32_t b) {
   return is_held_out(prompt(std::min(a, b), std::max(a, b)));
 }
 
-Problem AddEnvironment::training_problem(Random& random) { return draw_from(random, false); }
+Problem AddEnvironment::training_problem(ProblemSource& source) {
+  return draw_from(source.random, false);
+}
 
 Problem AddEnvironment::held_out_problem(Random& random) { return draw_from(random, true); }
 

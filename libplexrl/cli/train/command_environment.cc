@@ -76,12 +76,14 @@ CommandEnvironment::CommandEnvironment(const TrainOptions& options)
       pool_(options.env_command, options.env_workers,
             Duration{static_cast<std::int64_t>(options.env_timeout_s * 1e9)}) {}
 
-Problem CommandEnvironment::training_problem(Random&) {
+Problem CommandEnvironment::training_problem(ProblemSource& source) {
+  return held_out_problem(source.random);
+}
+
+Problem CommandEnvironment::held_out_problem(Random&) {
   PLEXRL_CHECK(false, "episodes are not drawn");
   return {};
 }
-
-Problem CommandEnvironment::held_out_problem(Random& random) { return training_problem(random); }
 
 Result<std::vector<double>> CommandEnvironment::score(const std::vector<Attempt>&) {
   return error(Code::INTERNAL, "episodes score themselves");

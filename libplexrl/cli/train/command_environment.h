@@ -35,7 +35,7 @@ class CommandEnvironment final : public Environment {
   [[nodiscard]] const std::string& stop_text() const override { return stop_; }
   [[nodiscard]] EnvPool* workers() override { return &pool_; }
   // Never called.
-  [[nodiscard]] Problem training_problem(Random& random) override;
+  [[nodiscard]] Problem training_problem(ProblemSource& source) override;
   [[nodiscard]] Problem held_out_problem(Random& random) override;
   [[nodiscard]] Result<std::vector<double>> score(const std::vector<Attempt>& attempts) override;
 

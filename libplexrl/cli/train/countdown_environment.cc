@@ -106,7 +106,9 @@ Problem CountdownEnvironment::draw(Random& random, bool held_out) const {
   }
 }
 
-Problem CountdownEnvironment::training_problem(Random& random) { return draw(random, false); }
+Problem CountdownEnvironment::training_problem(ProblemSource& source) {
+  return draw(source.random, false);
+}
 
 Problem CountdownEnvironment::held_out_problem(Random& random) { return draw(random, true); }
 

@@ -22,7 +22,7 @@ class CountdownEnvironment final : public Environment {
 
   [[nodiscard]] std::uint32_t max_answer_chars() const override { return 64; }
   [[nodiscard]] const std::string& stop_text() const override { return stop_; }
-  [[nodiscard]] Problem training_problem(Random& random) override;
+  [[nodiscard]] Problem training_problem(ProblemSource& source) override;
   [[nodiscard]] Problem held_out_problem(Random& random) override;
   [[nodiscard]] Result<std::vector<double>> score(const std::vector<Attempt>& attempts) override;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment: problems with verifiable answers. Problems are drawn with a Random, so the same seed
-// gives the same problems. One thread.
+// Environment: problems with verifiable answers, which follow from a seed and a place in the run.
+// One thread.
 #pragma once
 
 #include <functional>
@@ -33,6 +33,15 @@ struct Attempt {
   bool stopped = false;    // the model ended it; false: it was cut at the length limit
 };
 
+// Where training problems come from. Made-up ones are drawn from `random`. Those of a list are
+// taken one after the other, from number `position` of the run on: every pass over the list has an
+// order of its own, the permutation of (seed, `order`, pass).
+struct ProblemSource {
+  Random random;
+  Stream order = Stream::kProblemOrder;
+  std::uint64_t position = 0;
+};
+
 class EnvPool;
 
 class Environment {
@@ -42,7 +51,7 @@ class Environment {
   [[nodiscard]] virtual std::uint32_t max_answer_chars() const = 0;
   // What ends an answer, one token; "": what the model ends by itself.
   [[nodiscard]] virtual const std::string& stop_text() const = 0;
-  [[nodiscard]] virtual Problem training_problem(Random& random) = 0;
+  [[nodiscard]] virtual Problem training_problem(ProblemSource& source) = 0;
   [[nodiscard]] virtual Problem held_out_problem(Random& random) = 0;
   [[nodiscard]] virtual bool has_held_out() const { return true; }
   // Some problem has messages, so that all are asked by the model's chat template.

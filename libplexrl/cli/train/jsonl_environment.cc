@@ -58,6 +58,7 @@ Result<std::unique_ptr<Environment>> JsonlEnvironment::open(const TrainOptions& 
   if (path.empty())
     return error(Code::INVALID_ARGUMENT, "--env 'jsonl:': write jsonl:FILE, the file of problems");
   environment->stop_ = options.stop_text;
+  environment->seed_ = options.seed;
   if (!options.verifier.empty()) {
     environment->verifier_.emplace(options.verifier, options.verifier_timeout_s,
                                    options.verifier_jobs);
@@ -118,8 +119,14 @@ Status JsonlEnvironment::check_problems(const std::function<Status(const Problem
   return {};
 }
 
-Problem JsonlEnvironment::training_problem(Random& random) {
-  return training_[random.below(training_.size())];
+Problem JsonlEnvironment::training_problem(ProblemSource& source) {
+  const std::uint64_t count = training_.size();
+  const std::uint64_t number = source.position / count;
+  if (!pass_ || pass_->order != source.order || pass_->number != number)
+    pass_ =
+        Pass{source.order, number,
+             Random(seed_, source.order, number).permutation(static_cast<std::uint32_t>(count))};
+  return training_[pass_->problems[source.position++ % count]];
 }
 
 Problem JsonlEnvironment::held_out_problem(Random& random) {

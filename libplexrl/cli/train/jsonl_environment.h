@@ -2,7 +2,8 @@
 // jsonl:FILE: one JSON object per line with "prompt" and, for exact match, "answer"; other fields
 // are ignored. In place of a prompt there may be "messages", [{"role":"user","content":"..."}].
 // With a verifier command the reward is what the command says (verifier.h). One prompt in ten is
-// held out, chosen by a hash of the prompt or messages, so equal ones are on the same side.
+// held out, chosen by a hash of the prompt or messages, so equal ones are on the same side. The
+// others are taken in passes without repetition.
 #pragma once
 
 #include <optional>
@@ -20,7 +21,7 @@ class JsonlEnvironment final : public Environment {
 
   [[nodiscard]] std::uint32_t max_answer_chars() const override { return max_answer_chars_; }
   [[nodiscard]] const std::string& stop_text() const override { return stop_; }
-  [[nodiscard]] Problem training_problem(Random& random) override;
+  [[nodiscard]] Problem training_problem(ProblemSource& source) override;
   [[nodiscard]] Problem held_out_problem(Random& random) override;
   [[nodiscard]] Status check_problems(
       const std::function<Status(const Problem&)>& check) const override;
@@ -32,8 +33,17 @@ class JsonlEnvironment final : public Environment {
   [[nodiscard]] Status read(const std::string& path);
   [[nodiscard]] Status add_line(const std::string& line);
 
+  // Of one pass over the training problems; kept, as neighbours are of one pass nearly always.
+  struct Pass {
+    Stream order;
+    std::uint64_t number;
+    std::vector<std::uint32_t> problems;
+  };
+
   std::vector<Problem> training_;
   std::vector<Problem> held_out_;
+  std::optional<Pass> pass_;
+  std::uint64_t seed_ = 0;
   std::string stop_;
   std::uint32_t max_answer_chars_ = 0;
   bool has_messages_ = false;

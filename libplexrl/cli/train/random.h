@@ -18,7 +18,10 @@ enum class Stream : std::uint64_t {
   kRolloutSeed,
   kEvaluationSeed,
   kResampledProblems,
-  kResampleSeed
+  kResampleSeed,
+  kProblemOrder,  // these three: of a list, by pass
+  kSftOrder,
+  kResampledOrder
 };
 
 class Random {

@@ -52,29 +52,33 @@ Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
       limits_(std::move(limits)) {}
 
 Result<RolloutBatch> Rollout::train(std::uint64_t step, std::uint64_t version) {
-  return draw(Random(options_.seed, Stream::kProblems, step),
+  return draw({Random(options_.seed, Stream::kProblems, step), Stream::kProblemOrder,
+               step * options_.prompts},
               Random(options_.seed, Stream::kRolloutSeed, step), options_.prompts, version);
 }
 
 Result<RolloutBatch> Rollout::resample(std::uint64_t step, std::uint64_t round,
                                        std::uint32_t prompts, std::uint64_t version) {
   const std::uint64_t index = step * (kMaxResampleRounds + 1) + round;
-  return draw(Random(options_.seed, Stream::kResampledProblems, index),
+  // Room for all rounds, also those that are not needed, so that the place follows from the step.
+  const std::uint64_t place = step * options_.resample_rounds.value_or(0) + round - 1;
+  return draw({Random(options_.seed, Stream::kResampledProblems, index), Stream::kResampledOrder,
+               place * options_.prompts},
               Random(options_.seed, Stream::kResampleSeed, index), prompts, version);
 }
 
-Result<RolloutBatch> Rollout::draw(Random problem, Random seed, std::uint32_t prompts,
+Result<RolloutBatch> Rollout::draw(ProblemSource source, Random seed, std::uint32_t prompts,
                                    std::uint64_t version) {
   GenerateRequest request;
   request.version = version;
   request.samples_per_prompt = options_.samples;
   request.temperature = options_.temperature;
   if (environment_.workers() != nullptr)
-    return episodes(task_seeds(problem, prompts, false), false, request, seed);
+    return episodes(task_seeds(source.random, prompts, false), false, request, seed);
   std::vector<Problem> problems;
   problems.reserve(prompts);
   for (std::uint32_t i = 0; i < prompts; ++i)
-    problems.push_back(environment_.training_problem(problem));
+    problems.push_back(environment_.training_problem(source));
   request.seed = seed.next();
   return run(problems, std::move(request));
 }

@@ -54,7 +54,7 @@ class Rollout {
                                               double temperature);
 
  private:
-  [[nodiscard]] Result<RolloutBatch> draw(Random problems, Random seed, std::uint32_t prompts,
+  [[nodiscard]] Result<RolloutBatch> draw(ProblemSource source, Random seed, std::uint32_t prompts,
                                           std::uint64_t version);
   [[nodiscard]] Result<RolloutBatch> run(const std::vector<Problem>& problems,
                                          GenerateRequest request);

@@ -25,12 +25,12 @@ Result<Datum> datum_of(const Problem& problem, std::int32_t stop, const TextToke
 Result<std::vector<Datum>> sft_batch(Environment& environment, const TextTokenizer& tokenizer,
                                      const EncodeProblem& prompt_of, std::int32_t stop,
                                      std::uint32_t batch, std::uint64_t seed, std::uint64_t step) {
-  Random random(seed, Stream::kSftProblems, step);
+  ProblemSource source{Random(seed, Stream::kSftProblems, step), Stream::kSftOrder, step * batch};
   std::vector<Datum> data;
   data.reserve(batch);
   double answer_tokens = 0.0;
   for (std::uint32_t i = 0; i < batch; ++i) {
-    const Problem problem = environment.training_problem(random);
+    const Problem problem = environment.training_problem(source);
     auto datum = datum_of(problem, stop, tokenizer, prompt_of);
     if (!datum.has_value()) return datum.error().within("problem '" + problem.prompt + "'");
     for (const float weight : datum->weights) answer_tokens += static_cast<double>(weight);

@@ -26,7 +26,9 @@ bool SortEnvironment::held_out(const Problem& problem) {
   return is_held_out("sort " + problem.answer);
 }
 
-Problem SortEnvironment::training_problem(Random& random) { return draw_from(random, false); }
+Problem SortEnvironment::training_problem(ProblemSource& source) {
+  return draw_from(source.random, false);
+}
 
 Problem SortEnvironment::held_out_problem(Random& random) { return draw_from(random, true); }
 

@@ -12,7 +12,7 @@ class SortEnvironment final : public Environment {
  public:
   [[nodiscard]] std::uint32_t max_answer_chars() const override { return 7; }
   [[nodiscard]] const std::string& stop_text() const override { return stop_; }
-  [[nodiscard]] Problem training_problem(Random& random) override;
+  [[nodiscard]] Problem training_problem(ProblemSource& source) override;
   [[nodiscard]] Problem held_out_problem(Random& random) override;
   [[nodiscard]] Result<std::vector<double>> score(const std::vector<Attempt>& attempts) override;
 

@@ -53,10 +53,10 @@ TEST(Countdown, EveryProblemIsSolvedByItsReference) {
   for (const char* name : {"countdown", "countdown:2", "countdown:6"}) {
     const auto environment = CountdownEnvironment::open(name);
     ASSERT_TRUE(environment) << name;
-    Random random(3, Stream::kProblems, 1);
+    ProblemSource source{Random(3, Stream::kProblems, 1)};
     std::set<std::size_t> counts;
     for (int n = 0; n < 300; ++n) {
-      const Problem problem = (*environment)->training_problem(random);
+      const Problem problem = (*environment)->training_problem(source);
       const auto solution = evaluate(problem.answer);
       ASSERT_TRUE(solution && solution->value) << problem.answer;
       EXPECT_EQ(solution->value->bottom, 1);
@@ -101,16 +101,16 @@ TEST(Countdown, ADivisionByZeroHasTheFormOnly) {
 
 TEST(Countdown, OneProblemInTenIsHeldOutWhateverTheOrderOfItsNumbers) {
   CountdownEnvironment environment(3, 3);
-  Random random(1, Stream::kProblems, 1);
+  ProblemSource source{Random(1, Stream::kProblems, 1)};
   const auto key = [](const Problem& problem) {
     auto numbers = evaluate(problem.answer)->numbers;
     std::sort(numbers.begin(), numbers.end());
     return std::pair(numbers, evaluate(problem.answer)->value->top);
   };
   std::set<std::pair<std::vector<std::int64_t>, std::int64_t>> trained;
-  for (int n = 0; n < 3000; ++n) trained.insert(key(environment.training_problem(random)));
+  for (int n = 0; n < 3000; ++n) trained.insert(key(environment.training_problem(source)));
   for (int n = 0; n < 1000; ++n)
-    EXPECT_FALSE(trained.contains(key(environment.held_out_problem(random))));
+    EXPECT_FALSE(trained.contains(key(environment.held_out_problem(source.random))));
 }
 
 TEST(Countdown, ItsNumberIsChecked) {

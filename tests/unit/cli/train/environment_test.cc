@@ -17,9 +17,9 @@ namespace {
 
 TEST(Sort, ProblemsAreWellFormed) {
   SortEnvironment environment;
-  Random random(1, Stream::kProblems, 0);
+  ProblemSource source{Random(1, Stream::kProblems, 0)};
   for (int i = 0; i < 200; ++i) {
-    const Problem problem = environment.training_problem(random);
+    const Problem problem = environment.training_problem(source);
     ASSERT_EQ(problem.prompt.size(), 7U);
     EXPECT_EQ(problem.prompt.back(), '>');
     EXPECT_TRUE(std::is_sorted(problem.answer.begin(), problem.answer.end()));
@@ -31,11 +31,11 @@ TEST(Sort, ProblemsAreWellFormed) {
 
 TEST(Sort, NoHeldOutAnswerIsSeenInTraining) {
   SortEnvironment environment;
-  Random random(1, Stream::kProblems, 0);
+  ProblemSource source{Random(1, Stream::kProblems, 0)};
   std::set<std::string> training, held_out;
   for (int i = 0; i < 5000; ++i) {
-    training.insert(environment.training_problem(random).answer);
-    held_out.insert(environment.held_out_problem(random).answer);
+    training.insert(environment.training_problem(source).answer);
+    held_out.insert(environment.held_out_problem(source.random).answer);
   }
   for (const auto& answer : held_out) EXPECT_FALSE(training.contains(answer)) << answer;
 }
@@ -139,15 +139,51 @@ class JsonlTest : public testing::Test {
 TEST_F(JsonlTest, SplitsByPromptWithoutLeakage) {
   const auto environment = open(many(1000) + many(1000));
   ASSERT_TRUE(environment.has_value()) << environment.error().to_string();
-  Random random(1, Stream::kProblems, 0);
+  ProblemSource source{Random(1, Stream::kProblems, 0)};
   std::set<std::string> training, held_out;
   for (int i = 0; i < 5000; ++i) {
-    training.insert((*environment)->training_problem(random).prompt);
-    held_out.insert((*environment)->held_out_problem(random).prompt);
+    training.insert((*environment)->training_problem(source).prompt);
+    held_out.insert((*environment)->held_out_problem(source.random).prompt);
   }
   EXPECT_NEAR(static_cast<double>(held_out.size()), 100.0, 40.0);
   for (const auto& prompt : held_out) EXPECT_FALSE(training.contains(prompt)) << prompt;
   EXPECT_EQ((*environment)->max_answer_chars(), 5U);
+}
+
+TEST_F(JsonlTest, EveryPassHasAllTrainingProblemsOnceInAnOrderOfItsOwn) {
+  const auto environment = open(many(50));
+  ASSERT_TRUE(environment.has_value()) << environment.error().to_string();
+  ProblemSource source{Random(1, Stream::kProblems, 0)};
+  std::vector<std::string> all;
+  for (int i = 0; i < 150; ++i) all.push_back((*environment)->training_problem(source).prompt);
+  const std::size_t count = std::set<std::string>(all.begin(), all.end()).size();
+  ASSERT_GT(count, 30U);
+  std::set<std::vector<std::string>> passes;
+  for (std::size_t first = 0; first + count <= all.size(); first += count) {
+    const std::vector<std::string> pass(all.begin() + static_cast<std::ptrdiff_t>(first),
+                                        all.begin() + static_cast<std::ptrdiff_t>(first + count));
+    EXPECT_EQ(std::set<std::string>(pass.begin(), pass.end()).size(), count) << first;
+    passes.insert(pass);
+  }
+  EXPECT_EQ(passes.size(), 150 / count);
+}
+
+// So that a run that goes on in its middle is the run in one piece.
+TEST_F(JsonlTest, AProblemFollowsFromSeedOrderAndPosition) {
+  const auto taken = [&](Stream order, std::uint64_t first, int count) {
+    const auto environment = open(many(50));
+    ProblemSource source{Random(9, Stream::kProblems, first), order, first};
+    std::vector<std::string> prompts;
+    for (int i = 0; i < count; ++i)
+      prompts.push_back((*environment)->training_problem(source).prompt);
+    return prompts;
+  };
+  const auto straight = taken(Stream::kProblemOrder, 0, 120);
+  const auto later = taken(Stream::kProblemOrder, 70, 50);
+  EXPECT_EQ(std::vector<std::string>(straight.begin() + 70, straight.end()), later);
+  EXPECT_NE(taken(Stream::kSftOrder, 0, 120), straight);
+  options_.seed = 2;
+  EXPECT_NE(taken(Stream::kProblemOrder, 0, 120), straight);
 }
 
 TEST_F(JsonlTest, ErrorsNameFileAndLine) {
@@ -213,10 +249,10 @@ TEST_F(JsonlTest, MessagesTakeThePlaceOfAPrompt) {
   ASSERT_TRUE(environment.has_value()) << environment.error().to_string();
   EXPECT_TRUE((*environment)->has_messages());
   EXPECT_FALSE(open(many(100)).value()->has_messages());
-  Random random(1, Stream::kProblems, 0);
+  ProblemSource source{Random(1, Stream::kProblems, 0)};
   std::set<std::string> training;
   for (int i = 0; i < 2000; ++i) {
-    const Problem problem = (*environment)->training_problem(random);
+    const Problem problem = (*environment)->training_problem(source);
     ASSERT_EQ(problem.messages.size(), 2U);
     EXPECT_EQ(problem.messages[0].role, "system");
     EXPECT_EQ(problem.messages[1].content, problem.prompt);
