@@ -325,10 +325,7 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
   PLEXRL_ASSIGN(const UpdateResult result, stream_->finish());
   record.loss = result.loss_sum;
   record.grad_norm = result.grad_norm;
-  record.ratio_mean = result.ratio_mean;
-  record.clip_fraction = result.clip_fraction;
-  record.logprob_drop = result.logprob_drop;
-  record.entropy = result.entropy;
+  record.means = result.means;
   return {};
 }
 
@@ -340,7 +337,8 @@ void Controller::account(const StepRecord& record) {
   state_.wait_s += record.times.wait_s();
   state_.tool_s += record.tool_s;
   state_.new_tokens += record.new_tokens;
-  state_.max_logprob_drop = std::max(state_.max_logprob_drop, record.logprob_drop);
+  if (record.means)
+    state_.max_logprob_drop = std::max(state_.max_logprob_drop, record.means->logprob_drop);
 }
 
 Result<nlohmann::json> Controller::evaluate(std::uint64_t version) {

@@ -49,10 +49,16 @@ nlohmann::json to_json(const StepRecord& record) {
       {"learning_rate", record.learning_rate},
       {"loss", record.loss},
       {"grad_norm", record.grad_norm},
-      {"ratio_mean", record.ratio_mean},
-      {"clip_fraction", record.clip_fraction},
-      {"logprob_drop", record.logprob_drop},
-      {"entropy", record.entropy}};
+      {"ratio_mean", nullptr},
+      {"clip_fraction", nullptr},
+      {"logprob_drop", nullptr},
+      {"entropy", nullptr}};
+  if (record.means) {
+    line["ratio_mean"] = record.means->ratio;
+    line["clip_fraction"] = record.means->clip_fraction;
+    line["logprob_drop"] = record.means->logprob_drop;
+    line["entropy"] = record.means->entropy;
+  }
   if (record.kl) line["kl"] = *record.kl;
   return line;
 }
@@ -66,8 +72,8 @@ std::string progress_line(const StepRecord& record) {
                      percent(record.times.wait_s(), record.wall_s);
   if (record.tool_s > 0.0)
     line += "  tools " + percent(record.tool_s, record.wall_s) + " (simulated)";
-  if (record.logprob_drop > kLogprobDropWarning)
-    line += "  WARNING: log-probability drop " + format_fixed(record.logprob_drop, 2) +
+  if (record.means && record.means->logprob_drop > kLogprobDropWarning)
+    line += "  WARNING: log-probability drop " + format_fixed(record.means->logprob_drop, 2) +
             ": the policy moves too fast; lower --lr or raise --warmup";
   return line;
 }

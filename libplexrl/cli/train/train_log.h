@@ -13,6 +13,7 @@
 #include "base/result.h"
 #include "cli/train/event_file.h"
 #include "cli/train/op_meter.h"
+#include "cli/train/training_stream.h"
 
 namespace plexrl::cli {
 
@@ -37,10 +38,7 @@ struct StepRecord {
   double learning_rate = 0.0;
   double loss = 0.0;
   double grad_norm = 0.0;
-  double ratio_mean = 1.0;
-  double clip_fraction = 0.0;
-  double logprob_drop = 0.0;
-  double entropy = 0.0;      // nats per token
+  std::optional<TokenMeans> means;
   std::optional<double> kl;  // from the base, nats per token; when it is measured
 };
 

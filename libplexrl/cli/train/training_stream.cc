@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train/training_stream.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -12,12 +13,21 @@ namespace {
 constexpr int kVersionPolls = 6000;
 constexpr std::chrono::milliseconds kVersionPollInterval{100};
 
-void add(const LossResult& loss, UpdateResult& sum) {
-  sum.loss_sum += loss.loss_sum;
-  sum.ratio_mean += loss.ratio_mean;
-  sum.clip_fraction += loss.clip_fraction;
-  sum.logprob_drop += loss.logprob_drop_mean;
-  sum.entropy += loss.entropy_mean;
+// As the engine counts: its means are over these positions.
+double positions_that_count(const std::vector<Datum>& data) {
+  double count = 0.0;
+  for (const Datum& datum : data)
+    for (const auto* values : {&datum.weights, &datum.advantages})
+      count += static_cast<double>(
+          std::count_if(values->begin(), values->end(), [](float value) { return value != 0.0F; }));
+  return count;
+}
+
+void add(const LossResult& loss, double share, TokenMeans& means) {
+  means.ratio += share * loss.ratio_mean;
+  means.clip_fraction += share * loss.clip_fraction;
+  means.entropy += share * loss.entropy_mean;
+  means.logprob_drop += share * loss.logprob_drop_mean;
 }
 
 }  // namespace
@@ -27,7 +37,7 @@ bool TrainingStream::skip() { return next_++ < accepted_end_; }
 Status TrainingStream::forward_backward(const LossRequest& loss, const std::vector<Datum>& data) {
   if (skip()) return {};
   PLEXRL_ASSIGN(auto future, service_.forward_backward(loss, data));
-  outstanding_.emplace_back(std::move(future));
+  outstanding_.emplace_back(OutstandingLoss{std::move(future), positions_that_count(data)});
   return {};
 }
 
@@ -74,26 +84,33 @@ Result<SaveResult> TrainingStream::load_fd(int fd) {
   return waited(service_.load_fd(fd));
 }
 
-Result<UpdateResult> TrainingStream::finish() {
-  UpdateResult sum;
-  sum.ratio_mean = 0.0;
-  double losses = 0.0;
+Status TrainingStream::settle() {
   for (; !outstanding_.empty(); outstanding_.pop_front()) {
-    if (auto* loss = std::get_if<FuturePtr<LossResult>>(&outstanding_.front())) {
-      PLEXRL_ASSIGN(const LossResult result, meter_.wait(**loss));
-      add(result, sum);
-      losses += 1.0;
+    if (auto* loss = std::get_if<OutstandingLoss>(&outstanding_.front())) {
+      PLEXRL_ASSIGN(const LossResult result, meter_.wait(*loss->future));
+      losses_.emplace_back(result, loss->positions);
     } else {
       PLEXRL_ASSIGN(const OptimResult result,
                     meter_.wait(*std::get<FuturePtr<OptimResult>>(outstanding_.front())));
-      sum.grad_norm = result.grad_norm;
+      grad_norm_ = result.grad_norm;
     }
   }
-  if (losses == 0.0) return UpdateResult{};
-  sum.ratio_mean /= losses;
-  sum.clip_fraction /= losses;
-  sum.logprob_drop /= losses;
-  sum.entropy /= losses;
+  return {};
+}
+
+Result<UpdateResult> TrainingStream::finish() {
+  PLEXRL_TRY(settle());
+  const auto losses = std::exchange(losses_, {});
+  UpdateResult sum;
+  sum.grad_norm = std::exchange(grad_norm_, 0.0);
+  double positions = 0.0;
+  for (const auto& [loss, count] : losses) {
+    sum.loss_sum += loss.loss_sum;
+    positions += count;
+  }
+  if (positions == 0.0) return sum;
+  sum.means.emplace();
+  for (const auto& [loss, count] : losses) add(loss, count / positions, *sum.means);
   return sum;
 }
 

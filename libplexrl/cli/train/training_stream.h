@@ -7,21 +7,29 @@
 #pragma once
 
 #include <deque>
+#include <optional>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "cli/train/op_meter.h"
 #include "cli/train/service.h"
 
 namespace plexrl::cli {
 
+// Over the positions of a step that count, those whose weight or advantage is not 0.
+struct TokenMeans {
+  double ratio = 0.0;
+  double clip_fraction = 0.0;
+  double entropy = 0.0;
+  double logprob_drop = 0.0;
+};
+
 // What finish() learnt of a step's ops; of those that an earlier process issued nothing is known.
 struct UpdateResult {
   double loss_sum = 0.0;
-  double ratio_mean = 1.0;
-  double clip_fraction = 0.0;
-  double entropy = 0.0;
-  double logprob_drop = 0.0;  // means over the forward_backward ops
-  double grad_norm = 0.0;     // of the last optim_step
+  double grad_norm = 0.0;           // of the last optim_step
+  std::optional<TokenMeans> means;  // nothing when no position counts
 };
 
 class TrainingStream {
@@ -40,7 +48,9 @@ class TrainingStream {
   // anew.
   [[nodiscard]] Result<SaveResult> save_fd(int fd, SaveFormat format);
   [[nodiscard]] Result<SaveResult> load_fd(int fd);
-  // Waits for all outstanding ops.
+  // Waits for all outstanding ops; their results go to the next finish().
+  [[nodiscard]] Status settle();
+  // The same; what was learnt of the ops since the last finish().
   [[nodiscard]] Result<UpdateResult> finish();
 
  private:
@@ -49,11 +59,18 @@ class TrainingStream {
   [[nodiscard]] Result<SaveResult> waited(Result<FuturePtr<SaveResult>> submitted);
   [[nodiscard]] Status wait_for_version(std::uint64_t version);
 
+  struct OutstandingLoss {
+    FuturePtr<LossResult> future;
+    double positions = 0.0;  // that count
+  };
+
   Service& service_;
   OpMeter& meter_;
   std::uint64_t next_;
   std::uint64_t accepted_end_;
-  std::deque<std::variant<FuturePtr<LossResult>, FuturePtr<OptimResult>>> outstanding_;
+  std::deque<std::variant<OutstandingLoss, FuturePtr<OptimResult>>> outstanding_;
+  std::vector<std::pair<LossResult, double>> losses_;  // with the positions that count
+  double grad_norm_ = 0.0;
 };
 
 }  // namespace plexrl::cli

@@ -30,7 +30,7 @@ class ReadyFuture final : public Future<T> {
   T value_;
 };
 
-class FakeService final : public Service {
+class FakeService : public Service {
  public:
   struct Weights {
     std::uint64_t hash = 1;
@@ -51,6 +51,7 @@ class FakeService final : public Service {
   std::map<std::uint64_t, Weights> versions;
   std::vector<LossRequest> losses;
   std::vector<double> entropies;  // of the first forward_backward ops
+  std::vector<double> positions;  // of each policy gradient op, whose advantage is not 0
   std::vector<GenerateRequest> requests;
   std::vector<std::size_t> reference_rows;  // of each logprobs op
 
@@ -98,7 +99,9 @@ class FakeService final : public Service {
                                                  const std::vector<Datum>& data) override {
     PLEXRL_TRY(accept());
     losses.push_back(loss);
+    if (loss.kind != Loss::kCrossEntropy) positions.push_back(0.0);
     for (const Datum& datum : data) {
+      for (const float advantage : datum.advantages) positions.back() += advantage != 0.0F ? 1 : 0;
       fold(weights.pending, datum.tokens);
       fold(weights.pending, datum.targets);
       fold(weights.pending, loss.kind == Loss::kCrossEntropy ? datum.weights : datum.advantages);

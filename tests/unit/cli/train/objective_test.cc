@@ -170,14 +170,18 @@ TEST_F(ControllerTest, GroupsWithoutASignalAreDrawnAgain) {
   EXPECT_GT(resampled, 0U);
 }
 
-TEST_F(ControllerTest, TheEntropyIsTheMeanOverTheOptimizerSteps) {
+TEST_F(ControllerTest, TheEntropyIsTheMeanOverThePositionsThatCountInAllOptimizerSteps) {
   options_.steps = 2;
   options_.log = path("log");
   FakeService service;
   service.entropies = {1.0, 2.0, 0.5, 0.25};
   ASSERT_TRUE(run(service).has_value());
-  EXPECT_EQ(records().at(0)["entropy"], 1.5);
-  EXPECT_EQ(records().at(1)["entropy"], 0.375);
+  const auto& n = service.positions;
+  ASSERT_EQ(n.size(), 4U);
+  EXPECT_NE(n[2], n[3]) << "groups without a signal do not fall into minibatches evenly";
+  EXPECT_NEAR(records().at(0)["entropy"].get<double>(), (n[0] + 2 * n[1]) / (n[0] + n[1]), 1e-12);
+  EXPECT_NEAR(records().at(1)["entropy"].get<double>(), (n[2] / 2 + n[3] / 4) / (n[2] + n[3]),
+              1e-12);
 }
 
 TEST_F(ControllerTest, ResamplingIsBoundedWhenNothingHasASignal) {
@@ -193,6 +197,8 @@ TEST_F(ControllerTest, ResamplingIsBoundedWhenNothingHasASignal) {
   const auto record = records().at(0);
   EXPECT_EQ(record["groups"], 4 * options_.prompts);
   EXPECT_EQ(record["no_signal_fraction"], 1.0);
+  for (const char* name : {"entropy", "ratio_mean", "clip_fraction", "logprob_drop"})
+    EXPECT_TRUE(record.at(name).is_null()) << name << ": nothing counted";
   EXPECT_EQ(record["reward"], 1.0);
 }
 
