@@ -164,6 +164,11 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
       .add_option("--tool-latency", options.tool_latency_s,
                   "seconds of simulated waiting for tools in each step")
       ->check(CLI::Range(0.0, 86'400.0));
+  command
+      .add_option("--max-staleness", options.max_staleness,
+                  "steps by which a rollout's version may be behind; 0: none")
+      ->check(CLI::Range(0U, 1'000'000U))
+      ->capture_default_str();
 }
 
 void add_objective_options(CLI::App& command, TrainOptions& options) {

@@ -10,11 +10,23 @@
 namespace plexrl::cli {
 namespace {
 
-constexpr std::size_t kMaxStateBytes = 64U << 20;
+// A rollout in it has some 20 bytes per token.
+constexpr std::size_t kMaxStateBytes = 512U << 20;
 
 std::string text_of(const nlohmann::json& document, const char* name) {
   const auto found = document.find(name);
   return found != document.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+// Not what could not be read again.
+Status write_document(const std::string& path, const nlohmann::json& document) {
+  const std::string text = document.dump() + "\n";
+  if (text.size() > kMaxStateBytes)
+    return error(Code::TOO_LARGE,
+                 "'%s': a rollout of %zu MiB is more than the %zu that are kept; ask for fewer "
+                 "answers a step, or give --max-staleness 0",
+                 path.c_str(), text.size() >> 20, kMaxStateBytes >> 20);
+  return write_atomically(path, text);
 }
 
 }  // namespace
@@ -66,7 +78,7 @@ Status Checkpoint::commit(PendingFile& model, const TrainState& state, const std
   const std::string name = model_name(state);
   const nlohmann::json document = {
       {"run", run_}, {"state", to_json(state)}, {"model_file", name}, {"sha256", sha256}};
-  PLEXRL_TRY(write_atomically(path_, document.dump(1) + "\n"));
+  PLEXRL_TRY(write_document(path_, document));
   if (!old.empty() && old != name && old.find('/') == old.npos)
     ::unlink((std::filesystem::path(path_).parent_path() / old).c_str());
   return {};
@@ -77,7 +89,7 @@ Status Checkpoint::write_journal(const TrainState& state, std::uint64_t model,
   if (!wanted()) return {};
   const nlohmann::json document = {
       {"run", run_}, {"state", to_json(state)}, {"model", model}, {"first_seq", first_seq}};
-  return write_atomically(path_ + ".journal", document.dump(1) + "\n");
+  return write_document(path_ + ".journal", document);
 }
 
 Result<std::optional<RunPosition>> Checkpoint::read_journal(std::uint64_t model) const {

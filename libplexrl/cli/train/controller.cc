@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <filesystem>
+#include <future>
+#include <system_error>
 
 #include "cli/output.h"
 #include "cli/train/dynamic_sampling.h"
@@ -28,6 +31,24 @@ constexpr double kLoraLearningRate = 5e-4;
 constexpr std::uint64_t kSftJudgeEvery = 25;
 
 double seconds(Duration duration) { return static_cast<double>(duration.ns) * 1e-9; }
+
+// While it lives SIGINT and SIGTERM do not come to this thread, nor ever to one that it starts.
+class StopSignalsHeld {
+ public:
+  StopSignalsHeld() noexcept {
+    sigset_t held;
+    ::sigemptyset(&held);
+    ::sigaddset(&held, SIGINT);
+    ::sigaddset(&held, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  StopSignalsHeld(const StopSignalsHeld&) = delete;
+  StopSignalsHeld& operator=(const StopSignalsHeld&) = delete;
+  ~StopSignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_{};
+};
 
 // A file without a name, for a state that is only hashed.
 Result<UniqueFd> scratch_file() {
@@ -56,7 +77,8 @@ Controller::Controller(TrainOptions options, Service& service, Environment& envi
       log_(log),
       clock_(clock),
       stop_(stop),
-      meter_(clock) {}
+      meter_(clock),
+      rollout_meter_(clock) {}
 
 Result<nlohmann::json> Controller::run() {
   PLEXRL_TRY(attach());
@@ -82,7 +104,8 @@ Status Controller::attach() {
   PLEXRL_ASSIGN(tokenizer_, make_tokenizer(facts.tokenizer));
   PLEXRL_TRY(choose_format());
   PLEXRL_TRY(read_problems(facts));
-  rollout_.emplace(service_, meter_, environment_, *tokenizer_, *format_, options_, limits_);
+  rollout_.emplace(service_, rollout_meter_, environment_, *tokenizer_, *format_, options_,
+                   limits_);
   nlohmann::json run = fingerprint(options_);
   run["stop"] = limits_.stops;
   checkpoint_.emplace(options_.checkpoint, std::move(run));
@@ -157,6 +180,9 @@ Status Controller::position(const ModelFacts& facts) {
       PLEXRL_ASSIGN(known, locate(options_, facts.next_seq));
     }
     state_ = known->state;
+    if (state_.drawn)
+      PLEXRL_TRY(check_drawn(*state_.drawn, options_, state_.grpo_done)
+                     .within("'" + options_.checkpoint + ".journal'"));
     print_progress("going on with model '" + options_.model_name + "' at step " +
                    std::to_string(state_.grpo_done));
     start_stream(known->first_seq, facts.next_seq);
@@ -176,6 +202,9 @@ Status Controller::restore() {
   PLEXRL_ASSIGN(auto loaded, checkpoint_->read());
   PLEXRL_ASSIGN(const ModelFacts facts, service_.model());
   state_ = std::move(loaded.state);
+  if (state_.drawn)
+    PLEXRL_TRY(check_drawn(*state_.drawn, options_, state_.grpo_done)
+                   .within("checkpoint '" + options_.checkpoint + "'"));
   start_stream(facts.next_seq, facts.next_seq);
   PLEXRL_ASSIGN(const SaveResult result, stream_->load_fd(loaded.model.get()));
   if (!loaded.sha256.empty() && !result.sha256.empty() && loaded.sha256 != result.sha256)
@@ -234,58 +263,102 @@ Status Controller::judge_warm_start() {
   return {};
 }
 
-void Controller::wait_for_tools(StepRecord& record) {
-  if (options_.tool_latency_s <= 0.0) return;
+double Controller::wait_for_tools() const {
+  if (options_.tool_latency_s <= 0.0) return 0.0;
   const TimePoint start = clock_.now();
   // poll and not a sleep that restarts: a signal ends the wait.
   (void)::poll(nullptr, 0, static_cast<int>(options_.tool_latency_s * 1e3));
-  record.tool_s = seconds(clock_.now() - start);
+  return seconds(clock_.now() - start);
 }
 
 Status Controller::grpo_step() {
   StepRecord record;
   record.step = state_.grpo_done + 1;
   record.steps = options_.steps;
-  (void)meter_.take();  // a checkpoint that was saved or loaded before is not part of the step
+  // A checkpoint that was saved or loaded before is not part of the step.
+  (void)meter_.take();
+  (void)rollout_meter_.take();
   TimePoint start = clock_.now();
-  PLEXRL_ASSIGN(record.version, stream_->publish());
-  record.times = meter_.take();
+  PLEXRL_ASSIGN(const std::uint64_t version, stream_->publish());
   if (options_.eval_every > 0 && state_.grpo_done % options_.eval_every == 0) {
     const TimePoint evaluation = clock_.now();
-    PLEXRL_TRY(evaluate(record.version).status());
-    (void)meter_.take();  // an evaluation is not part of the step
+    PLEXRL_TRY(evaluate(version).status());
+    (void)rollout_meter_.take();  // an evaluation is not part of the step
     start = start + (clock_.now() - evaluation);
   }
-  RolloutBatch batch;
-  PLEXRL_TRY(roll_out(record, batch));
-  wait_for_tools(record);
-  PLEXRL_TRY(train_on(batch, record));
+  PLEXRL_ASSIGN(const RolloutBatch batch, take_rollout(version, record));
+  const bool ahead = options_.max_staleness > 0 && record.step < options_.steps;
+  PLEXRL_TRY(ahead ? train_and_draw(batch, version, record) : train_on(batch, record));
   record.wall_s = seconds(clock_.now() - start);
   record.times += meter_.take();
   account(record);
   return log_.step(record);
 }
 
-Status Controller::roll_out(StepRecord& record, RolloutBatch& batch) {
-  PLEXRL_ASSIGN(StepSamples drawn,
-                sample_step(*rollout_, options_, state_.grpo_done, record.version));
-  const auto answers = static_cast<double>(drawn.answers);
-  record.reward = drawn.reward_sum / answers;
-  record.new_tokens = drawn.new_tokens;
-  record.failed_episodes = drawn.failed;
-  record.env_s = drawn.env_s;
-  record.stopped_fraction = static_cast<double>(drawn.stopped) / answers;
-  record.answer_tokens = static_cast<double>(drawn.new_tokens) / answers;
-  record.groups = drawn.groups;
-  record.groups_without_signal = drawn.groups_without_signal;
-  record.resample_rounds = drawn.rounds;
-  batch = std::move(drawn.batch);
+Result<DrawnStep> Controller::draw(std::uint64_t step, std::uint64_t version) {
+  DrawnStep drawn;
+  drawn.version = version;
+  drawn.policy_step = state_.grpo_done;
+  PLEXRL_ASSIGN(drawn.samples, sample_step(*rollout_, options_, step, version));
+  drawn.tool_s = wait_for_tools();
+  drawn.times = rollout_meter_.take();
+  return drawn;
+}
+
+Result<RolloutBatch> Controller::take_rollout(std::uint64_t version, StepRecord& record) {
+  if (!state_.drawn) {
+    PLEXRL_ASSIGN(state_.drawn, draw(state_.grpo_done, version));
+  }
+  DrawnStep drawn = *std::exchange(state_.drawn, std::nullopt);
+  const StepSamples& samples = drawn.samples;
+  const auto answers = static_cast<double>(samples.answers);
+  record.version = drawn.version;
+  record.staleness = state_.grpo_done - drawn.policy_step;
+  record.tool_s = drawn.tool_s;
+  record.times = drawn.times;
+  record.reward = samples.reward_sum / answers;
+  record.new_tokens = samples.new_tokens;
+  record.failed_episodes = samples.failed;
+  record.env_s = samples.env_s;
+  record.stopped_fraction = static_cast<double>(samples.stopped) / answers;
+  record.answer_tokens = static_cast<double>(samples.new_tokens) / answers;
+  record.groups = samples.groups;
+  record.groups_without_signal = samples.groups_without_signal;
+  record.resample_rounds = samples.rounds;
+  RolloutBatch batch = std::move(drawn.samples.batch);
   for (std::size_t row = 0; row < batch.sequences.size(); ++row) {
     const double penalty =
         length_penalty(options_, limits_.max_new_tokens, batch.sequences[row].own_tokens());
     batch.rewards[row] -= penalty;
     record.length_penalty += penalty / static_cast<double>(batch.sequences.size());
   }
+  return batch;
+}
+
+Status Controller::train_and_draw(const RolloutBatch& batch, std::uint64_t version,
+                                  StepRecord& record) {
+  std::future<Status> training;
+  std::promise<void> device_free;  // after `training`: its end lets that go on
+  // The device is for the rollout until that waits for its environment or for tools. Asked for
+  // both, the service lets them take turns by its quantum: they would end together, and nothing
+  // would be left to train during the wait.
+  rollout_->when_device_free([&] { device_free.set_value(); });
+  try {
+    // A signal comes to this thread, whose wait for tools it ends.
+    const StopSignalsHeld held;
+    training = std::async(std::launch::async, [&, ready = device_free.get_future()] {
+      ready.wait();
+      return train_on(batch, record);
+    });
+  } catch (const std::system_error& failure) {
+    return error(Code::NO_CAPACITY, "start a thread for the training: %s", failure.what());
+  }
+  auto next = draw(state_.grpo_done + 1, version);
+  rollout_->announce();  // of one that failed before
+  // Both are over before either is looked at: what follows may load another model.
+  PLEXRL_TRY(training.get());
+  if (!next.has_value()) return next.error();
+  state_.drawn = std::move(next).value();
   return {};
 }
 
@@ -320,7 +393,10 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
     request.grad_clip_norm = options_.grad_clip_norm;
     record.learning_rate = request.learning_rate;
     PLEXRL_TRY(stream_->forward_backward(loss, data));
+    // One by one, so that what a rollout asks meanwhile waits for one of them only.
+    if (options_.max_staleness > 0) PLEXRL_TRY(stream_->settle());
     PLEXRL_TRY(stream_->optim_step(request));
+    if (options_.max_staleness > 0) PLEXRL_TRY(stream_->settle());
   }
   PLEXRL_ASSIGN(const UpdateResult result, stream_->finish());
   record.loss = result.loss_sum;
@@ -424,6 +500,7 @@ nlohmann::json Controller::summary(const nlohmann::json& held_out, const SaveRes
       {"algo", options_.algorithm},
       {"loss", options_.loss},
       {"kl_coef", options_.kl_coefficient},
+      {"max_staleness", options_.max_staleness},
       {"learning_rate", options_.learning_rate},
       {"sft_steps", state_.sft_done},
       {"steps", state_.grpo_done},

@@ -2,7 +2,13 @@
 // Controller of an RLVR run: supervised warm start, then GRPO, held-out evaluation, checkpoints.
 // Everything is drawn from (seed, step), so the same options give the same ops, alone or beside
 // others, in one piece or continued. Waits block; the controller itself computes next to nothing.
-// One thread.
+//
+// With --max-staleness the rollout of step k + 1 runs on the version of step k while step k is
+// trained. Step k's version is the newest until that rollout is done, so nothing waits for it and
+// nothing asks for a version that was replaced. A checkpoint and the journal hold the rollout that
+// is done but not trained on.
+//
+// One thread; run() has a second one for the training of a step beside a rollout.
 #pragma once
 
 #include <atomic>
@@ -43,10 +49,16 @@ class Controller {
   [[nodiscard]] Status sft_step();
   [[nodiscard]] Status judge_warm_start();
   [[nodiscard]] Status grpo_step();
-  [[nodiscard]] Status roll_out(StepRecord& record, RolloutBatch& batch);
+  [[nodiscard]] Result<DrawnStep> draw(std::uint64_t step, std::uint64_t version);
+  // The rollout of the step in progress, and what it says of the record. Takes the length penalty
+  // off its rewards.
+  [[nodiscard]] Result<RolloutBatch> take_rollout(std::uint64_t version, StepRecord& record);
   [[nodiscard]] Status train_on(const RolloutBatch& batch, StepRecord& record);
+  // Beside it, on `version`, the rollout of the next step.
+  [[nodiscard]] Status train_and_draw(const RolloutBatch& batch, std::uint64_t version,
+                                      StepRecord& record);
   void account(const StepRecord& record);
-  void wait_for_tools(StepRecord& record);
+  [[nodiscard]] double wait_for_tools() const;  // seconds
 
   // {"held_out_sampled", "held_out_greedy", "prompts"} of a version.
   [[nodiscard]] Result<nlohmann::json> evaluate(std::uint64_t version);
@@ -64,7 +76,8 @@ class Controller {
   TrainLog& log_;
   const Clock& clock_;
   const std::atomic<bool>& stop_;
-  OpMeter meter_;
+  OpMeter meter_;          // of the training stream
+  OpMeter rollout_meter_;  // of rollouts and evaluations
   TrainState state_;
   std::unique_ptr<TextTokenizer> tokenizer_;
   std::optional<PromptFormat> format_;

@@ -51,6 +51,10 @@ Rollout::Rollout(Service& service, OpMeter& meter, Environment& environment,
       options_(options),
       limits_(std::move(limits)) {}
 
+void Rollout::announce() {
+  if (const auto call = std::exchange(when_device_free_, nullptr)) call();
+}
+
 Result<RolloutBatch> Rollout::train(std::uint64_t step, std::uint64_t version) {
   return draw({Random(options_.seed, Stream::kProblems, step), Stream::kProblemOrder,
                step * options_.prompts},
@@ -104,6 +108,7 @@ Result<RolloutBatch> Rollout::episodes(const std::vector<std::uint64_t>& tasks, 
                                        const GenerateRequest& request, Random seeds) {
   EpisodeRollout rollout(service_, meter_, *environment_.workers(), tokenizer_, format_, options_,
                          limits_);
+  announce();
   return rollout.run(tasks, held_out, request, seeds);
 }
 
@@ -130,6 +135,7 @@ Result<RolloutBatch> Rollout::run(const std::vector<Problem>& problems, Generate
   request.stop_tokens = limits_.stops;
   PLEXRL_ASSIGN(const auto future, service_.generate(request));
   PLEXRL_ASSIGN(batch.sequences, meter_.wait(*future));
+  announce();
   if (batch.sequences.size() != problems.size() * request.samples_per_prompt)
     return error(Code::PROTOCOL, "generate: %zu sequences for %zu prompts of %u samples",
                  batch.sequences.size(), problems.size(), request.samples_per_prompt);

@@ -2,6 +2,8 @@
 // Rollout: draws problems, lets the model answer them, scores the answers. One thread.
 #pragma once
 
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "cli/train/environment.h"
@@ -42,6 +44,12 @@ class Rollout {
           const TextTokenizer& tokenizer, const PromptFormat& format, const TrainOptions& options,
           AnswerLimits limits);
 
+  // `call` is called once, from within the next rollout, when that first has the model's answers or
+  // begins to wait for its environment: the device is free then.
+  void when_device_free(std::function<void()> call) { when_device_free_ = std::move(call); }
+  // Calls it now, unless it has been.
+  void announce();
+
   // Prompts and samples of training step `step`, answered by `version`. Depends on (seed, step,
   // version) only.
   [[nodiscard]] Result<RolloutBatch> train(std::uint64_t step, std::uint64_t version);
@@ -72,6 +80,7 @@ class Rollout {
   const PromptFormat& format_;
   const TrainOptions& options_;
   AnswerLimits limits_;
+  std::function<void()> when_device_free_;
 };
 
 }  // namespace plexrl::cli

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Service: what the training controller needs of the node service, for one model. PlexrlService
-// (plexrl_service.h) is the real one; tests have a fake. One thread.
+// (plexrl_service.h) is the real one; tests have a fake. One thread for the training ops and
+// model(), and another may call generate() meanwhile; logprobs() from either.
 //
 // Training ops (forward_backward, optim_step, publish, save_fd, load_fd) run in the order of their
 // submission, exactly once, also when this process is started again: ModelFacts::next_seq tells how

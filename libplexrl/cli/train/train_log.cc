@@ -26,6 +26,7 @@ nlohmann::json to_json(const StepRecord& record) {
       {"phase", "grpo"},
       {"step", record.step},
       {"version", record.version},
+      {"staleness", record.staleness},
       {"reward", record.reward},
       {"stopped_fraction", record.stopped_fraction},
       {"truncated_fraction", 1.0 - record.stopped_fraction},

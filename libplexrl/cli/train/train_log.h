@@ -17,11 +17,14 @@
 
 namespace plexrl::cli {
 
-// A GRPO step. Times in seconds; wall = busy + wait + tool + env + the controller's own work.
+// A GRPO step. Times in seconds; wall = busy + wait + tool + env + the controller's own work. With
+// --max-staleness the rollout of a step, whose times are here, runs during the step before it, so
+// that the sum may be more than wall.
 struct StepRecord {
   std::uint64_t step = 0;  // from 1
   std::uint64_t steps = 0;
-  std::uint64_t version = 0;  // that was sampled
+  std::uint64_t version = 0;    // that was sampled
+  std::uint64_t staleness = 0;  // steps that were trained between that version and this step
   double reward = 0.0;
   double stopped_fraction = 0.0;
   double answer_tokens = 0.0;   // mean

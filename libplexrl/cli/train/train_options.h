@@ -50,6 +50,7 @@ struct TrainOptions {
   double kl_coefficient = 0.0;                   // 0: the divergence is not measured either
   std::uint32_t max_new_tokens = 0;              // 0: the environment's longest answer
   double tool_latency_s = 0.0;                   // simulated waiting for tools, once per step
+  std::uint32_t max_staleness = 0;  // steps a rollout's version may be behind; over 1 is as 1
 
   // supervised warm start
   std::uint32_t sft_steps = 0;

@@ -1,54 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train/train_state.h"
 
+#include <algorithm>
+
+#include "cli/train/json_field.h"
+
 namespace plexrl::cli {
 namespace {
 
 // Ops after the last step: a publish and the saves.
 constexpr std::uint64_t kFinalOps = 4;
 
-template <class T>
-Status take(const nlohmann::json& document, const char* name, T& value) {
-  const auto found = document.find(name);
-  if (found == document.end()) return error(Code::CORRUPT, "'%s' is missing", name);
-  try {
-    value = found->get<T>();
-  } catch (const nlohmann::json::exception&) {
-    return error(Code::CORRUPT, "'%s' has another type", name);
-  }
-  return {};
-}
-
 }  // namespace
 
 nlohmann::json to_json(const TrainState& state) {
-  return {{"sft_done", state.sft_done},
-          {"sft_finished", state.sft_finished},
-          {"grpo_done", state.grpo_done},
-          {"first_known_step", state.first_known_step},
-          {"rewards", state.rewards},
-          {"busy_s", state.busy_s},
-          {"wall_s", state.wall_s},
-          {"wait_s", state.wait_s},
-          {"tool_s", state.tool_s},
-          {"new_tokens", state.new_tokens},
-          {"max_logprob_drop", state.max_logprob_drop}};
+  nlohmann::json document = {{"sft_done", state.sft_done},
+                             {"sft_finished", state.sft_finished},
+                             {"grpo_done", state.grpo_done},
+                             {"first_known_step", state.first_known_step},
+                             {"rewards", state.rewards},
+                             {"busy_s", state.busy_s},
+                             {"wall_s", state.wall_s},
+                             {"wait_s", state.wait_s},
+                             {"tool_s", state.tool_s},
+                             {"new_tokens", state.new_tokens},
+                             {"max_logprob_drop", state.max_logprob_drop}};
+  if (state.drawn) document["drawn"] = to_json(*state.drawn);
+  return document;
 }
 
 Result<TrainState> state_from_json(const nlohmann::json& document) {
   if (!document.is_object()) return error(Code::CORRUPT, "the state is not an object");
   TrainState state;
-  PLEXRL_TRY(take(document, "sft_done", state.sft_done));
-  PLEXRL_TRY(take(document, "sft_finished", state.sft_finished));
-  PLEXRL_TRY(take(document, "grpo_done", state.grpo_done));
-  PLEXRL_TRY(take(document, "first_known_step", state.first_known_step));
-  PLEXRL_TRY(take(document, "rewards", state.rewards));
-  PLEXRL_TRY(take(document, "busy_s", state.busy_s));
-  PLEXRL_TRY(take(document, "wall_s", state.wall_s));
-  PLEXRL_TRY(take(document, "wait_s", state.wait_s));
-  PLEXRL_TRY(take(document, "tool_s", state.tool_s));
-  PLEXRL_TRY(take(document, "new_tokens", state.new_tokens));
-  PLEXRL_TRY(take(document, "max_logprob_drop", state.max_logprob_drop));
+  PLEXRL_TRY(take_field(document, "sft_done", state.sft_done));
+  PLEXRL_TRY(take_field(document, "sft_finished", state.sft_finished));
+  PLEXRL_TRY(take_field(document, "grpo_done", state.grpo_done));
+  PLEXRL_TRY(take_field(document, "first_known_step", state.first_known_step));
+  PLEXRL_TRY(take_field(document, "rewards", state.rewards));
+  PLEXRL_TRY(take_field(document, "busy_s", state.busy_s));
+  PLEXRL_TRY(take_field(document, "wall_s", state.wall_s));
+  PLEXRL_TRY(take_field(document, "wait_s", state.wait_s));
+  PLEXRL_TRY(take_field(document, "tool_s", state.tool_s));
+  PLEXRL_TRY(take_field(document, "new_tokens", state.new_tokens));
+  PLEXRL_TRY(take_field(document, "max_logprob_drop", state.max_logprob_drop));
+  if (document.contains("drawn")) {
+    auto drawn = drawn_from_json(document["drawn"]);
+    if (!drawn.has_value()) return drawn.error().within("drawn");
+    state.drawn = std::move(drawn).value();
+  }
   if (state.first_known_step + state.rewards.size() != state.grpo_done)
     return error(Code::CORRUPT, "%zu rewards for step %llu", state.rewards.size(),
                  static_cast<unsigned long long>(state.grpo_done));
@@ -83,6 +82,7 @@ nlohmann::json fingerprint(const TrainOptions& options) {
           {"overlong-buffer", options.overlong_buffer},
           {"kl-coef", options.kl_coefficient},
           {"max-new-tokens", options.max_new_tokens},
+          {"max-staleness", std::min(options.max_staleness, 1U)},
           {"sft-steps", options.sft_steps},
           {"sft-target", options.sft_target},
           {"sft-batch", options.sft_batch},
@@ -112,6 +112,11 @@ Result<RunPosition> locate(const TrainOptions& options, std::uint64_t next_seq) 
         "model '%s' has been trained before; with --sft-target a run can be continued only "
         "with its --checkpoint file; give that or another --model-name",
         options.model_name.c_str());
+  if (options.max_staleness > 0)
+    return error(Code::INVALID_ARGUMENT,
+                 "model '%s' has been trained before; with --max-staleness a run can be continued "
+                 "only with its --checkpoint file; give that or another --model-name",
+                 options.model_name.c_str());
   const std::uint64_t accepted = next_seq - 1;
   const std::uint64_t sft_ops = 2 * static_cast<std::uint64_t>(options.sft_steps);
   const std::uint64_t step_ops = 1 + 2 * static_cast<std::uint64_t>(options.minibatches);

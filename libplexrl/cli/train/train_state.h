@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/train/drawn_step.h"
 #include "cli/train/train_options.h"
 
 namespace plexrl::cli {
@@ -25,7 +27,7 @@ struct TrainState {
   double tool_s = 0.0;
   std::uint64_t new_tokens = 0;
   double max_logprob_drop = 0.0;
-  friend bool operator==(const TrainState&, const TrainState&) = default;
+  std::optional<DrawnStep> drawn;  // of step grpo_done, when its rollout is done already
 };
 
 [[nodiscard]] nlohmann::json to_json(const TrainState& state);
@@ -47,7 +49,8 @@ struct RunPosition {
 
 // The position of a run without a journal, from the service's next_seq alone: a step of the warm
 // start has 2 training ops, a GRPO step 1 + 2 * minibatches. INVALID_ARGUMENT when that cannot be
-// told (the warm start ends by a target) or when the model has had more ops than this run has.
+// told (the warm start ends by a target, the rollouts run ahead) or when the model has had more ops
+// than this run has.
 [[nodiscard]] Result<RunPosition> locate(const TrainOptions& options, std::uint64_t next_seq);
 
 }  // namespace plexrl::cli
