@@ -101,6 +101,7 @@ std::string lease_text(NodeRuntime& node, const Op& op) {
 }
 
 std::string gap(NodeRuntime& node, const Op& op) {
+  if (!op.training()) return "waiting for the node's store, to tell that the model's state is gone";
   const auto flow = node.flows().find(op.model);
   const std::uint64_t next = flow == node.flows().end() ? 0 : flow->second.stream.next_seq();
   return "waiting for training op " + std::to_string(next) +

@@ -46,15 +46,23 @@ void OpService::submit(SubmitRequest request) {
   if (numbered)
     return submit_training(std::move(request), *model, refusal, size.value_or(OpSize{}));
   if (model->lost) {
-    const ModelId id = model->id;
-    return parts_.log.when_kept(
-        id, [this, id, handler = std::move(request.handler), loss = parts_.log.loss(id)] {
-          handler(failure(loss));
-          Model* const told = parts_.models.find(id);
-          if (told == nullptr || parts_.log.loss(id).text() != loss.text()) return;
-          told->lost = false;
-          parts_.log.loss_told(id, loss);
-        });
+    if (const Status room = parts_.ops.room_for(request.tenant); !room.ok())
+      return request.handler(failure(room));
+    Op& op = add_op(std::move(request), OpSize{});
+    op.state = OpState::kGap;  // it never runs
+    op.refusal = parts_.log.loss(model->id);
+    // On disk first; and who has gone by then was not told.
+    return parts_.log.when_kept(op.model, [this, id = op.id] {
+      Op* const waiting = parts_.ops.find(id);
+      if (waiting == nullptr) return;
+      const ModelId lost = waiting->model;
+      const Status loss = waiting->refusal;
+      end(*waiting, loss);
+      Model* const told = parts_.models.find(lost);
+      if (told == nullptr || parts_.log.loss(lost).text() != loss.text()) return;
+      told->lost = false;
+      parts_.log.loss_told(lost, loss);
+    });
   }
   if (refusal.ok()) refusal = check_version(*model, named_version(request.submit.args));
   if (!refusal.ok()) return request.handler(failure(refusal));

@@ -171,11 +171,13 @@ TEST_F(NodeFullDisk, ALossIsToldOnlyOnceNoRestartCanFindTheState) {
   ASSERT_TRUE(below_->erase("ops", id, 5).ok());
   fake().kill();
   ASSERT_TRUE(turn_until([&] { return node_->models().find(ModelId{id})->lost; }));
-  const auto sampling = submit(job, id, 0, generate());
+  const auto gone = submit(job, id, 0, generate());
   settle();
-  EXPECT_FALSE(sampling->outcome.has_value());
+  EXPECT_FALSE(gone->outcome.has_value());
+  node_->op_service().session_closed(session_);
   manifests = Fault::kNone;
-  EXPECT_EQ(wait(sampling).status.code(), Code::LOST);
+  ASSERT_TRUE(turn_until([&] { return node_->store_trouble().empty(); }));
+  EXPECT_EQ(run(job, id, 0, generate()).status.code(), Code::LOST) << "nobody was told yet";
   EXPECT_TRUE(run(job, id, 7, train(3)).status.ok());
   restart();
   fake().kill();
