@@ -10,11 +10,11 @@ setup() { require_daemon; }
 teardown() { drop_node; }
 
 # ahead JOB [FILES]: a run of the job JOB, whose environment is in `pairs`; its checkpoint is FILES.ckpt, written at a
-# stop and at the end. The model is random and never right: it learns to be brief.
+# stop and at the end. The model is random and never right: it learns to be brief. What kills it at step 3 has two seconds.
 ahead() {
   local files=${2:-$1}
   exec timeout 100 env "${pairs[@]}" "$build/plexrl" train --env sort --seed 5 --steps 12 --prompts 16 --samples 4 \
-    --eval-prompts 0 --length-penalty 1 --max-staleness "${staleness:-1}" --tool-latency 0.05 \
+    --eval-prompts 0 --length-penalty 1 --max-staleness "${staleness:-1}" --tool-latency 0.2 \
     --checkpoint "$node/$files.ckpt" --checkpoint-every 0 --resume \
     --log "$node/$1.log" --save "$node/$1.state" >"$node/$1.out" 2>&1 3>&-
 }
