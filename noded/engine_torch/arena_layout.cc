@@ -96,7 +96,7 @@ ArenaLayout lora_layout(const ModelConfig& c, std::int64_t rank) {
 }  // namespace
 
 Result<ModelLayout> make_model_layout(const ModelConfig& config, TrainMode mode,
-                                      std::uint32_t lora_rank) {
+                                      std::uint32_t lora_rank, WeightType type) {
   const bool lora = mode == TrainMode::Lora;
   if (lora && (lora_rank < 1 || lora_rank > kMaxLoraRank))
     return error(Code::INVALID_ARGUMENT, "LoRA rank %u: must be 1 to %u", lora_rank, kMaxLoraRank);
@@ -106,6 +106,7 @@ Result<ModelLayout> make_model_layout(const ModelConfig& config, TrainMode mode,
   layout.config = config;
   layout.mode = mode;
   layout.lora_rank = lora_rank;
+  layout.type = type;
   layout.full = full_layout(config);
   if (lora) layout.trainable = lora_layout(config, lora_rank);
   if (mode == TrainMode::Full) layout.trainable = layout.full;
@@ -113,13 +114,17 @@ Result<ModelLayout> make_model_layout(const ModelConfig& config, TrainMode mode,
 }
 
 std::vector<SegmentBytes> segment_sizes(const ModelLayout& layout) {
-  if (layout.mode == TrainMode::None) return {{SegmentKind::Base, layout.full.bytes(), false}};
+  if (layout.mode == TrainMode::None)
+    return {{SegmentKind::Base, layout.full.bytes_as(layout.type), false}};
   const std::uint64_t bytes = layout.trainable.bytes();
+  // Adapters are float32 on any base.
+  const bool full = layout.mode == TrainMode::Full;
+  const std::uint64_t sampler = full ? layout.trainable.bytes_as(layout.type) : bytes;
   return {{SegmentKind::Weights, bytes, true},
           {SegmentKind::AdamM, bytes, true},
           {SegmentKind::AdamV, bytes, true},
           {SegmentKind::Gradients, bytes, false},
-          {SegmentKind::SamplerWeights, bytes, true}};
+          {SegmentKind::SamplerWeights, sampler, true}};
 }
 
 std::uint64_t kv_bytes_per_position(const ModelConfig& config) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// ArenaLayout: where each tensor of a model lies in its flat float32 arenas. A pure function of
-// (config, mode, rank); plexrld sizes segments by it and the engine makes its views by it.
+// ArenaLayout: where each tensor of a model lies in its flat arenas. A pure function of (config,
+// mode, rank, type); plexrld sizes segments by it and the engine makes its views by it.
 //
 // Every tensor starts at a multiple of 64 elements; an arena's bytes are a multiple of 4 KiB. The
 // gap after a tensor is zero, always. Weights, m, v, gradients and sampler weights of a model share
-// one layout. Matrices are [out, in], row-major.
+// one layout. Matrices are [out, in], row-major. Elements are float32; with kBFloat16 those of the
+// base, and of a full-parameter model's sampler weights, are bfloat16.
 //
 // Order: full weights: embedding; per layer: input norm, q, k, v, their biases, norms of the heads
 // of q and k, o, post-attention norm, gate, up, down; final norm; head unless tied. Biases and head
@@ -35,6 +36,9 @@ enum class TensorInit : std::uint8_t {
   kZeros          // LoRA B, biases
 };
 
+// What the weights are that matrix products read.
+enum class WeightType : std::uint8_t { kFloat32, kBFloat16 };
+
 struct TensorSlot {
   std::string name;          // Hugging Face or PEFT name
   std::int64_t rows = 0;     // 1 for a vector
@@ -56,6 +60,9 @@ struct ArenaLayout {
   std::uint64_t elements = 0;    // of the arena, gaps included, a multiple of 1024
   std::uint64_t parameters = 0;  // without gaps
   [[nodiscard]] std::uint64_t bytes() const noexcept { return elements * sizeof(float); }
+  [[nodiscard]] std::uint64_t bytes_as(WeightType type) const noexcept {
+    return type == WeightType::kFloat32 ? bytes() : (bytes() / 2 + 4095) / 4096 * 4096;
+  }
 };
 
 // Everything about the memory of one model. Shared read-only by all models of the same kind.
@@ -63,6 +70,7 @@ struct ModelLayout {
   ModelConfig config;
   wire::TrainMode mode = wire::TrainMode::None;  // None: the base alone, sampling only
   std::uint32_t lora_rank = 0;                   // Lora only
+  WeightType type = WeightType::kFloat32;
   ArenaLayout full;       // the base's weights; of a full-parameter model also its trained ones
   ArenaLayout trainable;  // Full: the same as `full`; Lora: the adapter; None: empty
   [[nodiscard]] float lora_scale() const noexcept {
@@ -72,7 +80,8 @@ struct ModelLayout {
 
 // INVALID_ARGUMENT: rank 0 or above kMaxLoraRank with Lora; a rank with another mode.
 [[nodiscard]] Result<ModelLayout> make_model_layout(const ModelConfig& config, wire::TrainMode mode,
-                                                    std::uint32_t lora_rank);
+                                                    std::uint32_t lora_rank,
+                                                    WeightType type = WeightType::kFloat32);
 
 // The segments that a model of this layout owns. Lora: the five training segments (the base belongs
 // to model 0). None: Base only. Full: the five, no Base. Kv is per op, never listed here.

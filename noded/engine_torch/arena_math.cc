@@ -87,6 +87,15 @@ void copy_floats(const ModelDevice& device, const float* from, float* to, std::s
     tensor_at(device, {to, count}).copy_(tensor_at(device, {from, count}));
 }
 
+void round_floats(const ModelDevice& device, std::span<const float> from, std::span<Bf16> to) {
+  const auto count = static_cast<std::int64_t>(from.size());
+  if (on_host(device)) return round_bf16(from.data(), to.data(), count);
+  TensorSlot all;
+  all.cols = count;
+  all.vector = true;
+  tensor_at(device, std::span<const Bf16>(to).data(), all).copy_(tensor_at(device, from));
+}
+
 double sum_of_squares(const ModelDevice& device, std::span<const float> arena) {
   if (on_host(device)) return sum_of_squares(arena);
   return tensor_at(device, arena).square().sum(at::kDouble).item<double>();

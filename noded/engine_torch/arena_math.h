@@ -21,6 +21,8 @@ namespace plexrl::model {
 void fill_zero(const ModelDevice& device, std::span<float> arena);
 // Both on the device; they do not overlap.
 void copy_floats(const ModelDevice& device, const float* from, float* to, std::size_t count);
+// To bfloat16; of the same number of elements, both on the device.
+void round_floats(const ModelDevice& device, std::span<const float> from, std::span<Bf16> to);
 [[nodiscard]] double sum_of_squares(const ModelDevice& device, std::span<const float> arena);
 void adamw(const ModelDevice& device, const AdamW& a, std::span<float> weights,
            std::span<const float> gradients, std::span<float> m, std::span<float> v);

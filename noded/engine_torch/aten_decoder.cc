@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "engine_torch/aten_device.h"
+#include "engine_torch/bf16_linear.h"
 #include "engine_torch/decoder.h"
 
 namespace plexrl::model {
@@ -21,17 +22,25 @@ struct LayerTensors {
   at::Tensor a[kTargets], b[kTargets];  // adapter; undefined without
 };
 
-// Hands out the tensors of an arena in the layout's order.
+// Hands out the tensors of an arena, float32 or bfloat16, in the layout's order. Vectors are
+// float32 always.
 class TensorCursor {
  public:
-  TensorCursor(const ModelDevice& device, const ArenaLayout& layout, const float* arena)
-      : device_(device), layout_(layout), arena_(arena) {}
-  at::Tensor next() { return tensor_at(device_, arena_, layout_.slots.at(at_++)); }
+  TensorCursor(const ModelDevice& device, const ArenaLayout& layout, const float* arena,
+               const Bf16* arena16)
+      : device_(device), layout_(layout), arena_(arena), arena16_(arena16) {}
+  at::Tensor next() {
+    const TensorSlot& slot = layout_.slots.at(at_++);
+    if (arena_ != nullptr) return tensor_at(device_, arena_, slot);
+    const at::Tensor view = tensor_at(device_, arena16_, slot);
+    return slot.vector ? view.to(at::kFloat) : view;
+  }
 
  private:
   const ModelDevice& device_;
   const ArenaLayout& layout_;
   const float* arena_;
+  const Bf16* arena16_;
   std::size_t at_ = 0;
 };
 
@@ -62,8 +71,9 @@ class AtenDecoder final : public TokenDecoder {
   [[nodiscard]] const ModelConfig& config() const noexcept override { return layout_->config; }
 
  private:
-  void bind_full(const float* arena);
+  void bind_full(const float* arena, const Bf16* arena16);
   void bind_adapter(const float* arena);
+  [[nodiscard]] at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight) const;
   [[nodiscard]] at::Tensor project(const LayerTensors& layer, int target,
                                    const at::Tensor& x) const;
   [[nodiscard]] at::Tensor heads(const LayerTensors& layer, int target, const at::Tensor& x,
@@ -89,7 +99,9 @@ class AtenDecoder final : public TokenDecoder {
 AtenDecoder::AtenDecoder(const ModelState& state, std::uint64_t version, std::int64_t positions)
     : device_(state.device), layout_(state.layout) {
   const bool full = layout_->mode == wire::TrainMode::Full;
-  bind_full(full ? state.memory.sampler.data() : state.memory.base.data());
+  const ModelMemory& memory = state.memory;
+  bind_full(full ? memory.sampler.data() : memory.base.data(),
+            full ? std::span<const Bf16>(memory.sampler16).data() : memory.base16.data());
   if (!full && version != 0) bind_adapter(state.memory.sampler.data());
   std::vector<float> cosine, sine;
   rope_tables(layout_->config, positions, &cosine, &sine);
@@ -102,8 +114,8 @@ AtenDecoder::AtenDecoder(const ModelState& state, std::uint64_t version, std::in
   sine_ = table(sine);
 }
 
-void AtenDecoder::bind_full(const float* arena) {
-  TensorCursor next(device_, layout_->full, arena);
+void AtenDecoder::bind_full(const float* arena, const Bf16* arena16) {
+  TensorCursor next(device_, layout_->full, arena, arena16);
   embedding_ = next.next();
   for (std::int64_t i = 0; i < layout_->config.layers; ++i) {
     LayerTensors layer;
@@ -125,7 +137,7 @@ void AtenDecoder::bind_full(const float* arena) {
 }
 
 void AtenDecoder::bind_adapter(const float* arena) {
-  TensorCursor next(device_, layout_->trainable, arena);
+  TensorCursor next(device_, layout_->trainable, arena, nullptr);
   for (LayerTensors& layer : layers_)
     for (int t = 0; t < kTargets; ++t) {
       layer.a[t] = next.next();
@@ -142,8 +154,13 @@ at::Tensor AtenDecoder::on_device(const std::vector<std::int64_t>& numbers) cons
   return at::tensor(numbers, at::kLong).to(torch_device(device_));
 }
 
+at::Tensor AtenDecoder::multiply(const at::Tensor& x, const at::Tensor& weight) const {
+  if (layout_->type == WeightType::kFloat32) return at::mm(x, weight.t());
+  return bf16_linear(x, weight, device_.math);
+}
+
 at::Tensor AtenDecoder::project(const LayerTensors& layer, int target, const at::Tensor& x) const {
-  const at::Tensor y = at::mm(x, layer.weight[target].t());
+  const at::Tensor y = multiply(x, layer.weight[target]);
   if (!layer.a[target].defined()) return y;
   return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0,
                  static_cast<double>(layout_->lora_scale()));
@@ -229,7 +246,7 @@ const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
     places.push_back(token.position);
   }
   const at::Tensor positions = on_device(places);
-  at::Tensor x = at::embedding(embedding_, on_device(ids));
+  at::Tensor x = at::embedding(embedding_, on_device(ids)).to(at::kFloat);
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const LayerTensors& layer = layers_[static_cast<std::size_t>(i)];
     const at::Tensor normed = norm(x, layer.input_norm);
@@ -248,7 +265,7 @@ const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
 void AtenDecoder::logits(const float* hidden, std::int64_t rows, float* out) const {
   const c10::NoGradGuard no_grad;
   const ModelConfig& c = layout_->config;
-  const at::Tensor product = at::mm(tensor_at(device_, hidden, {rows, c.hidden_size}), head_.t());
+  const at::Tensor product = multiply(tensor_at(device_, hidden, {rows, c.hidden_size}), head_);
   tensor_at(ModelDevice{}, out, {rows, c.vocab_size}).copy_(product);
 }
 

@@ -33,4 +33,14 @@ namespace plexrl::model {
   return tensor_at(device, arena + slot.offset, slot.shape());
 }
 
+// Of a bfloat16 arena.
+[[nodiscard]] inline at::Tensor tensor_at(const ModelDevice& device, const Bf16* arena,
+                                          const TensorSlot& slot) {
+  const at::Device where = torch_device(device);
+  return at::for_blob(const_cast<Bf16*>(arena + slot.offset), slot.shape())
+      .options(at::TensorOptions().dtype(at::kBFloat16).device(where))
+      .target_device(where)
+      .make_tensor();
+}
+
 }  // namespace plexrl::model

@@ -58,8 +58,9 @@ std::unique_ptr<wire::SegmentSizeT> row_of(const model::SegmentBytes& size) {
 
 }  // namespace
 
-BaseModel::BaseModel(const std::string& directory, wire::TrainMode mode, model::ModelDevice device)
-    : dir_(model::open_model_dir(directory)), mode_(mode), device_(device) {
+BaseModel::BaseModel(const std::string& directory, wire::TrainMode mode, model::ModelDevice device,
+                     model::WeightType type)
+    : dir_(model::open_model_dir(directory)), mode_(mode), device_(device), type_(type) {
   if (!dir_) return;
   if (auto made = model::make_model_layout(dir_->config, wire::TrainMode::None, 0))
     base_layout_ = std::make_shared<const model::ModelLayout>(std::move(*made));
@@ -75,7 +76,7 @@ Result<std::shared_ptr<const model::ModelLayout>> BaseModel::layout(wire::TrainM
                  mode_name(mode_), mode_name(mode));
   auto& known = layouts_[{mode, lora_rank}];
   if (!known) {
-    PLEXRL_ASSIGN(auto made, model::make_model_layout(dir_->config, mode, lora_rank));
+    PLEXRL_ASSIGN(auto made, model::make_model_layout(dir_->config, mode, lora_rank, type_));
     known = std::make_shared<const model::ModelLayout>(std::move(made));
   }
   return known;
@@ -102,6 +103,15 @@ std::vector<model::SegmentBytes> BaseModel::segments(const model::ModelLayout& l
 Status BaseModel::load_base(std::span<float> weights) {
   return fill(device_, weights, [this](std::span<float> host) {
     return model::load_base_weights(*dir_, base_layout_->full, host);
+  });
+}
+
+// Two numbers move as the bits of one float32: an arena has an even number of them.
+Status BaseModel::load_base16(std::span<model::Bf16> weights) {
+  const std::span<float> bits(reinterpret_cast<float*>(weights.data()), weights.size() / 2);
+  return fill(device_, bits, [this](std::span<float> host) {
+    return model::load_base_weights16(
+        *dir_, base_layout_->full, {reinterpret_cast<model::Bf16*>(host.data()), host.size() * 2});
   });
 }
 

@@ -16,14 +16,17 @@ namespace plexrl::worker {
 class BaseModel final : public ModelCode {
  public:
   // The activation arena must be installed. `mode`: what the engine serves, Lora or Full. `device`:
-  // where the backend that the models are mapped by has its memory.
-  BaseModel(const std::string& directory, wire::TrainMode mode, model::ModelDevice device);
+  // where the backend that the models are mapped by has its memory. `type`: of the weights that are
+  // multiplied by.
+  BaseModel(const std::string& directory, wire::TrainMode mode, model::ModelDevice device,
+            model::WeightType type = model::WeightType::kFloat32);
 
   Result<wire::EngineDescriptionT> describe(wire::TrainMode mode, std::uint32_t lora_rank) override;
   Result<std::shared_ptr<const model::ModelLayout>> layout(wire::TrainMode mode,
                                                            std::uint32_t lora_rank) override;
   std::vector<model::SegmentBytes> segments(const model::ModelLayout& layout) const override;
   Status load_base(std::span<float> weights) override;
+  Status load_base16(std::span<model::Bf16> weights) override;
   Status initialise(const model::ModelLayout& layout, std::uint64_t seed,
                     std::span<float> weights) override;
   Result<std::unique_ptr<model::OpRun>> make_run(const model::OpEnv& env,
@@ -37,6 +40,7 @@ class BaseModel final : public ModelCode {
   Result<model::ModelDir> dir_;
   wire::TrainMode mode_;
   model::ModelDevice device_;
+  model::WeightType type_;
   // Protocol thread. load_base only reads the base's layout, made by the constructor.
   std::map<std::pair<wire::TrainMode, std::uint32_t>, std::shared_ptr<const model::ModelLayout>>
       layouts_;

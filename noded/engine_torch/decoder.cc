@@ -7,6 +7,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <numbers>
+#include <utility>
 
 #include "engine_torch/row_gemm.h"
 
@@ -17,37 +18,66 @@ constexpr int kTargets = 7;
 constexpr std::int64_t kRankPad = 16;  // lanes of the kernels, one cache line
 enum Target : int { kQ, kK, kV, kO, kGate, kUp, kDown };
 
-// Reads the slots in the order in which the layout wrote them.
+std::uint64_t vector_elements(const ArenaLayout& layout) {
+  std::uint64_t total = 0;
+  for (const TensorSlot& slot : layout.slots)
+    if (slot.vector) total += slot.elements();
+  return total;
+}
+
+// Reads the slots in the order in which the layout wrote them. `widened` takes the vectors of a
+// bfloat16 arena.
 class SlotCursor {
  public:
-  SlotCursor(const ArenaLayout& layout, const float* arena) : layout_(layout), arena_(arena) {}
-  const float* next() { return arena_ + layout_.slots.at(at_++).offset; }
+  SlotCursor(const ArenaLayout& layout, const float* arena, const Bf16* half_arena, float* widened)
+      : layout_(layout), arena_(arena), half_arena_(half_arena), widened_(widened) {}
+
+  WeightMatrix matrix() {
+    const TensorSlot& slot = layout_.slots.at(at_++);
+    if (arena_ != nullptr) return {arena_ + slot.offset, nullptr};
+    return {nullptr, half_arena_ + slot.offset};
+  }
+  const float* vector() {
+    const TensorSlot& slot = layout_.slots.at(at_++);
+    if (arena_ != nullptr) return arena_ + slot.offset;
+    widen_bf16(half_arena_ + slot.offset, widened_, slot.cols);
+    return std::exchange(widened_, widened_ + slot.cols);
+  }
 
  private:
   const ArenaLayout& layout_;
   const float* arena_;
+  const Bf16* half_arena_;
+  float* widened_;
   std::size_t at_ = 0;
 };
 
 }  // namespace
 
-FullWeights bind_full(const ModelLayout& layout, const float* arena) {
-  SlotCursor cursor(layout.full, arena);
+FullWeights bind_full(const ModelLayout& layout, const float* arena, const Bf16* half_arena) {
   FullWeights w;
-  w.embedding = cursor.next();
+  if (half_arena != nullptr) w.widened = std::make_unique<float[]>(vector_elements(layout.full));
+  SlotCursor cursor(layout.full, arena, half_arena, w.widened.get());
+  w.embedding = cursor.matrix();
   for (std::int64_t i = 0; i < layout.config.layers; ++i) {
     LayerWeights layer{};
-    const auto read = [&](std::initializer_list<const float**> fields) {
-      for (const float** field : fields) *field = cursor.next();
+    const auto matrices = [&](std::initializer_list<WeightMatrix*> fields) {
+      for (WeightMatrix* field : fields) *field = cursor.matrix();
     };
-    read({&layer.input_norm, &layer.q, &layer.k, &layer.v});
-    if (layout.config.qkv_bias) read({&layer.q_bias, &layer.k_bias, &layer.v_bias});
-    if (layout.config.head_norms) read({&layer.q_norm, &layer.k_norm});
-    read({&layer.o, &layer.post_norm, &layer.gate, &layer.up, &layer.down});
+    const auto vectors = [&](std::initializer_list<const float**> fields) {
+      for (const float** field : fields) *field = cursor.vector();
+    };
+    vectors({&layer.input_norm});
+    matrices({&layer.q, &layer.k, &layer.v});
+    if (layout.config.qkv_bias) vectors({&layer.q_bias, &layer.k_bias, &layer.v_bias});
+    if (layout.config.head_norms) vectors({&layer.q_norm, &layer.k_norm});
+    matrices({&layer.o});
+    vectors({&layer.post_norm});
+    matrices({&layer.gate, &layer.up, &layer.down});
     w.layers.push_back(layer);
   }
-  w.final_norm = cursor.next();
-  w.head = layout.config.tied_head ? w.embedding : cursor.next();
+  w.final_norm = cursor.vector();
+  w.head = layout.config.tied_head ? w.embedding : cursor.matrix();
   return w;
 }
 
@@ -134,7 +164,8 @@ std::int64_t Decoder::scratch_floats(Buffers* out) const {
                         {&Buffers::gate, kChunk * c.intermediate_size},
                         {&Buffers::up, kChunk * c.intermediate_size},
                         {&Buffers::z, kChunk * adapter_.padded_rank()},
-                        {&Buffers::scores, threads * positions_}};
+                        {&Buffers::scores, threads * positions_},
+                        {&Buffers::rounded, rounded_floats()}};
   std::int64_t total = 0;
   float* start = scratch_.data();
   for (const Part& part : parts) {
@@ -144,15 +175,29 @@ std::int64_t Decoder::scratch_floats(Buffers* out) const {
   return total;
 }
 
+std::int64_t Decoder::rounded_floats() const {
+  const ModelConfig& c = layout_->config;
+  if (weights_.head.half == nullptr) return 0;
+  return kChunk * std::max({c.hidden_size, c.query_size(), c.intermediate_size}) / 2;
+}
+
 Status Decoder::acquire() {
   PLEXRL_ASSIGN(scratch_, Scratch::make(scratch_floats(nullptr)));
   (void)scratch_floats(&buffers_);
   return {};
 }
 
-void Decoder::project(std::int64_t layer, int target, const float* weight, const float* x, float* y,
-                      std::int64_t rows, std::int64_t in, std::int64_t out) {
-  row_gemm(x, weight, y, rows, in, out);
+void Decoder::multiply(const WeightMatrix& weight, const float* x, float* y, std::int64_t rows,
+                       std::int64_t in, std::int64_t out) const {
+  if (weight.full != nullptr) return row_gemm(x, weight.full, y, rows, in, out);
+  auto* const rounded = reinterpret_cast<Bf16*>(buffers_.rounded);
+  round_bf16(x, rounded, rows * in);
+  row_gemm_bf16(rounded, weight.half, y, rows, in, out);
+}
+
+void Decoder::project(std::int64_t layer, int target, const WeightMatrix& weight, const float* x,
+                      float* y, std::int64_t rows, std::int64_t in, std::int64_t out) {
+  multiply(weight, x, y, rows, in, out);
   if (adapter_.any()) adapter_.apply(layer, target, x, y, rows, buffers_.z);
 }
 
@@ -241,9 +286,14 @@ const float* Decoder::forward(std::span<const TokenAt> tokens) {
   const ModelConfig& c = layout_->config;
   const auto rows = static_cast<std::int64_t>(tokens.size());
   PLEXRL_CHECK(rows <= kChunk && scratch_.data() != nullptr, "decoder: acquire, at most kChunk");
-  for (std::int64_t i = 0; i < rows; ++i)
-    std::copy_n(weights_.embedding + tokens[static_cast<std::size_t>(i)].token * c.hidden_size,
-                c.hidden_size, buffers_.x + i * c.hidden_size);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t from = tokens[static_cast<std::size_t>(i)].token * c.hidden_size;
+    float* const x = buffers_.x + i * c.hidden_size;
+    if (weights_.embedding.full != nullptr)
+      std::copy_n(weights_.embedding.full + from, c.hidden_size, x);
+    else
+      widen_bf16(weights_.embedding.half + from, x, c.hidden_size);
+  }
   for (std::int64_t layer = 0; layer < c.layers; ++layer) {
     attention(layer, tokens);
     feed_forward(layer, rows);
@@ -254,7 +304,7 @@ const float* Decoder::forward(std::span<const TokenAt> tokens) {
 }
 
 void Decoder::logits(const float* hidden, std::int64_t rows, float* out) const {
-  row_gemm(hidden, weights_.head, out, rows, layout_->config.hidden_size,
+  multiply(weights_.head, hidden, out, rows, layout_->config.hidden_size,
            layout_->config.vocab_size);
 }
 

@@ -1,33 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decoder: TokenDecoder by our own kernels, in host memory. The bits of a token depend on its row
-// only, never on the batch.
+// only, never on the batch. Over bfloat16 weights the inputs of their products are rounded to
+// bfloat16; everything else, adapters and caches with it, is float32.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "engine_torch/arena_layout.h"
+#include "engine_torch/bf16_gemm.h"
 #include "engine_torch/kernels.h"
 #include "engine_torch/scratch.h"
 #include "engine_torch/token_decoder.h"
 
 namespace plexrl::model {
 
-// Pointers into an arena of layout `full`.
+// A matrix as the arena has it: one of the two, the other null.
+struct WeightMatrix {
+  const float* full = nullptr;
+  const Bf16* half = nullptr;
+};
+// Pointers into an arena of layout `full`. Norms and biases of a bfloat16 arena are widened copies.
 struct LayerWeights {
-  const float *input_norm, *q, *k, *v, *o, *post_norm, *gate, *up, *down;
+  WeightMatrix q, k, v, o, gate, up, down;
+  const float *input_norm, *post_norm;
   const float *q_bias, *k_bias, *v_bias;  // null without
   const float *q_norm, *k_norm;           // null without
 };
 struct FullWeights {
-  const float* embedding = nullptr;
+  WeightMatrix embedding;
   std::vector<LayerWeights> layers;
   const float* final_norm = nullptr;
-  const float* head = nullptr;
+  WeightMatrix head;
+  std::unique_ptr<float[]> widened;
 };
-[[nodiscard]] FullWeights bind_full(const ModelLayout& layout, const float* arena);
+// One of the arenas is null.
+[[nodiscard]] FullWeights bind_full(const ModelLayout& layout, const float* arena,
+                                    const Bf16* half_arena);
 
 // An adapter repacked for the kernels: the rank is padded with zeros to a multiple of 16, so A is
 // [padded, in] and B is [out, padded]. A copy, because an adapter is small.
@@ -69,9 +81,13 @@ class Decoder final : public TokenDecoder {
  private:
   struct Buffers {
     float *x, *normed, *q, *k, *v, *attended, *gate, *up, *z, *scores;
+    float* rounded;  // memory of the input of a product in bfloat16
   };
   [[nodiscard]] std::int64_t scratch_floats(Buffers* out) const;
-  void project(std::int64_t layer, int target, const float* weight, const float* x, float* y,
+  [[nodiscard]] std::int64_t rounded_floats() const;
+  void multiply(const WeightMatrix& weight, const float* x, float* y, std::int64_t rows,
+                std::int64_t in, std::int64_t out) const;
+  void project(std::int64_t layer, int target, const WeightMatrix& weight, const float* x, float* y,
                std::int64_t rows, std::int64_t in, std::int64_t out);
   void attention(std::int64_t layer, std::span<const TokenAt> tokens);
   void finish_heads(const LayerWeights& weights, std::int64_t rows);

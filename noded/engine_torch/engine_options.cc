@@ -46,6 +46,14 @@ Status set_mode(EngineOptions& options, const std::string& /*name*/, const std::
   return {};
 }
 
+Status set_dtype(EngineOptions& options, const std::string& /*name*/, const std::string& text) {
+  if (text != "float32" && text != "bfloat16")
+    return error(Code::INVALID_ARGUMENT, "--dtype: '%s', must be float32 or bfloat16",
+                 text.c_str());
+  options.type = text == "float32" ? model::WeightType::kFloat32 : model::WeightType::kBFloat16;
+  return {};
+}
+
 Status set_init(EngineOptions& options, const std::string& /*name*/, const std::string& text) {
   options.command = EngineOptions::Command::kInitModel;
   options.init_dir = text;
@@ -61,6 +69,7 @@ const std::map<std::string, Setter>& setters() {
       {"--threads", set_threads},
       {"--activation-bytes", set_number<&EngineOptions::activation_bytes>},
       {"--device", set_text<&EngineOptions::device>},
+      {"--dtype", set_dtype},
       {"--init-model", set_init},
       {"--config", set_text<&EngineOptions::config_path>},
       {"--tokenizer", set_text<&EngineOptions::tokenizer_path>},
@@ -106,6 +115,7 @@ Result<EngineOptions> parse_engine_options(int argc, char* const* argv) {
 const char* engine_usage() noexcept {
   return "plexrl-engine --id N --base-dir DIR --base-name NAME --mode lora|full\n"
          "              --activation-bytes N [--threads N] [--device cpu|cuda:N]\n"
+         "              [--dtype float32|bfloat16]\n"
          "    serves plexrld on the listening socket that is descriptor 3\n"
          "plexrl-engine --init-model DIR --config FILE [--tokenizer FILE] [--seed N]\n"
          "    writes a randomly initialised model of the shape in FILE (a config.json)\n";

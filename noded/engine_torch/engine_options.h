@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "engine_generated.h"
+#include "engine_torch/arena_layout.h"
 
 namespace plexrl::worker {
 
@@ -20,7 +21,8 @@ struct EngineOptions {
   wire::TrainMode mode = wire::TrainMode::None;
   int threads = 1;
   std::uint64_t activation_bytes = 0;
-  std::string device = "cpu";  // or cuda:N
+  std::string device = "cpu";                            // or cuda:N
+  model::WeightType type = model::WeightType::kFloat32;  // --dtype
 
   std::string init_dir;        // --init-model
   std::string config_path;     // a config.json

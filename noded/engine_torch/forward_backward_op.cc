@@ -202,7 +202,6 @@ Status ForwardBackwardOp::run(const MicroBatch& batch) {
 // `states` [positions, hidden]. Leaves the derivative by them, undefined when all slopes are zero.
 Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
                                         const at::Tensor& states, at::Tensor* states_gradient) {
-  const at::Tensor& head = decoder_->head();
   at::Tensor head_gradient = decoder_->head_gradient();
   at::Tensor gradient = at::zeros_like(states);
   bool any = false;
@@ -210,7 +209,7 @@ Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
     const std::int64_t rows = std::min(kHeadRows, states.size(0) - at);
     const at::Tensor part = states.narrow(0, at, rows);
     // Rows are scored on the host: on the CPU this is the tensor itself.
-    const at::Tensor product = at::mm(part, head.t());
+    const at::Tensor product = decoder_->logits(part);
     const at::Tensor scored = product.cpu();
     bool flows = false;
     for (std::int64_t i = 0; i < rows; ++i)
@@ -220,7 +219,7 @@ Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
     any = true;
     const at::Tensor logits = scored.to(product.device());  // their derivatives by now
     at::Tensor target = gradient.narrow(0, at, rows);
-    at::mm_out(target, logits, head);
+    decoder_->logits_back(logits, target);
     if (!head_gradient.defined()) continue;
     touched_ = true;
     head_gradient.addmm_(logits.t(), part);

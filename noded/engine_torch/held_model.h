@@ -34,6 +34,10 @@ struct HeldSegment {
   [[nodiscard]] std::span<float> floats() const noexcept {
     return {reinterpret_cast<float*>(place->data()), place->bytes() / sizeof(float)};
   }
+  // The first `elements` of a segment of bfloat16 numbers; its bytes are rounded up.
+  [[nodiscard]] std::span<model::Bf16> halves(std::uint64_t elements) const noexcept {
+    return {reinterpret_cast<model::Bf16*>(place->data()), elements};
+  }
   [[nodiscard]] std::span<std::byte> bytes() const noexcept {
     return {place->data(), place->bytes()};
   }

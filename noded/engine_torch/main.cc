@@ -86,7 +86,7 @@ Status serve(const EngineOptions& options) {
     PLEXRL_LOG(kWarning, "%s", blas.to_string().c_str());
   PLEXRL_ASSIGN(auto arena, model::ActivationArena::create(options.activation_bytes));
   PLEXRL_TRY(model::install_activation_arena(std::move(arena), options.threads));
-  BaseModel base(options.base_dir, options.mode, device);
+  BaseModel base(options.base_dir, options.mode, device, options.type);
   EngineServer server({options.id, options.base_name, options.mode}, base, backend_of(device),
                       std::move(listener));
   return server.serve();

@@ -30,8 +30,10 @@ class ModelCode {
   [[nodiscard]] virtual std::vector<model::SegmentBytes> segments(
       const model::ModelLayout& layout) const = 0;
 
-  // Fills a weights or Base segment from the base's files.
+  // Fills a Weights segment (float32) or a Base segment (of the layout's type) from the base's
+  // files.
   [[nodiscard]] virtual Status load_base(std::span<float> weights) = 0;
+  [[nodiscard]] virtual Status load_base16(std::span<model::Bf16> weights) = 0;
   // Fills the weights of a new adapter by seed.
   [[nodiscard]] virtual Status initialise(const model::ModelLayout& layout, std::uint64_t seed,
                                           std::span<float> weights) = 0;

@@ -40,6 +40,23 @@ Status write_weights(const std::string& path, const ArenaLayout& layout,
   return write_safetensors(fd.get(), tensors, {{"format", "pt"}}).status();
 }
 
+// Every tensor of the layout is there and has its shape.
+Result<WeightFiles> open_weights(const ModelDir& dir, const ArenaLayout& full) {
+  Result<WeightFiles> files = WeightFiles::open(dir.path);
+  if (!files.has_value()) return files.error().within(dir.path);
+  for (const TensorSlot& slot : full.slots) {
+    PLEXRL_ASSIGN(const SafetensorsFile* file, files->file_of(slot.name));
+    PLEXRL_TRY(file->check(slot.name, slot.shape()).within(dir.path));
+  }
+  return files;
+}
+
+Status read_slot(const ModelDir& dir, const WeightFiles& files, const TensorSlot& slot,
+                 std::span<float> out) {
+  PLEXRL_ASSIGN(const SafetensorsFile* file, files.file_of(slot.name));
+  return file->read_f32(slot.name, slot.shape(), out).within(dir.path);
+}
+
 }  // namespace
 
 Result<ModelDir> open_model_dir(const std::string& path) {
@@ -61,18 +78,22 @@ Result<ModelDir> open_model_dir(const std::string& path) {
 }
 
 Status load_base_weights(const ModelDir& dir, const ArenaLayout& full, std::span<float> weights) {
-  Result<WeightFiles> files = WeightFiles::open(dir.path);
-  if (!files.has_value()) return files.error().within(dir.path);
-  for (const TensorSlot& slot : full.slots) {
-    PLEXRL_ASSIGN(const SafetensorsFile* file, files->file_of(slot.name));
-    PLEXRL_TRY(file->check(slot.name, slot.shape()).within(dir.path));
-  }
+  PLEXRL_ASSIGN(const WeightFiles files, open_weights(dir, full));
   std::fill(weights.begin(), weights.end(), 0.0F);
+  for (const TensorSlot& slot : full.slots)
+    PLEXRL_TRY(read_slot(dir, files, slot, weights.subspan(slot.offset, slot.elements())));
+  return {};
+}
+
+Status load_base_weights16(const ModelDir& dir, const ArenaLayout& full, std::span<Bf16> weights) {
+  PLEXRL_ASSIGN(const WeightFiles files, open_weights(dir, full));
+  std::fill(weights.begin(), weights.end(), Bf16{0});
+  std::vector<float> tensor;
   for (const TensorSlot& slot : full.slots) {
-    PLEXRL_ASSIGN(const SafetensorsFile* file, files->file_of(slot.name));
-    PLEXRL_TRY(
-        file->read_f32(slot.name, slot.shape(), weights.subspan(slot.offset, slot.elements()))
-            .within(dir.path));
+    tensor.resize(slot.elements());
+    PLEXRL_TRY(read_slot(dir, files, slot, tensor));
+    round_bf16(tensor.data(), weights.data() + slot.offset,
+               static_cast<std::int64_t>(tensor.size()));
   }
   return {};
 }

@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "engine_torch/arena_layout.h"
+#include "engine_torch/bf16_gemm.h"
 
 namespace plexrl::model {
 
@@ -27,6 +28,9 @@ struct ModelDir {
 // Fills an arena of layout `full` (gaps zeroed); half precision is widened to float32.
 [[nodiscard]] Status load_base_weights(const ModelDir& dir, const ArenaLayout& full,
                                        std::span<float> weights);
+// The same, rounded to bfloat16. Memory beside it: one tensor in float32.
+[[nodiscard]] Status load_base_weights16(const ModelDir& dir, const ArenaLayout& full,
+                                         std::span<Bf16> weights);
 
 // --init-model: a randomly initialised model from the text of a config.json: std
 // 0.02 * sqrt(768 / hidden) * 0.7, o and down further divided by sqrt(2 * layers), norms 1.

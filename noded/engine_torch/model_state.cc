@@ -46,13 +46,17 @@ Status check_memory(const ModelState& state) {
   const ModelLayout& layout = *state.layout;
   const bool trains = layout.mode != wire::TrainMode::None;
   const std::uint64_t trained = trains ? layout.trainable.elements : 0;
-  const std::uint64_t base = layout.mode == wire::TrainMode::Full ? 0 : layout.full.elements;
+  const bool full = layout.mode == wire::TrainMode::Full;
+  const bool half = layout.type == WeightType::kBFloat16;
+  const std::uint64_t base = full ? 0 : layout.full.elements;
   PLEXRL_TRY(check_span("weights", state.memory.weights.size(), trained));
   PLEXRL_TRY(check_span("adam_m", state.memory.adam_m.size(), trained));
   PLEXRL_TRY(check_span("adam_v", state.memory.adam_v.size(), trained));
   PLEXRL_TRY(check_span("gradients", state.memory.gradients.size(), trained));
-  PLEXRL_TRY(check_span("sampler", state.memory.sampler.size(), trained));
-  return check_span("base", state.memory.base.size(), base);
+  PLEXRL_TRY(check_span("sampler", state.memory.sampler.size(), half && full ? 0 : trained));
+  PLEXRL_TRY(check_span("sampler16", state.memory.sampler16.size(), half && full ? trained : 0));
+  PLEXRL_TRY(check_span("base16", state.memory.base16.size(), half ? base : 0));
+  return check_span("base", state.memory.base.size(), half ? 0 : base);
 }
 
 void initialise(const ArenaLayout& layout, std::int64_t layers, std::uint64_t seed,

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "engine_torch/arena_layout.h"
+#include "engine_torch/bf16_gemm.h"
 
 namespace plexrl::model {
 
@@ -20,6 +21,9 @@ struct ModelMemory {
   std::span<float> gradients;
   std::span<float> sampler;     // copy of weights at the last publish
   std::span<const float> base;  // Lora and None: weights of model 0; shared, never written by ops
+  // With ModelLayout::type kBFloat16: instead of `base`, and of `sampler` of a Full model.
+  std::span<const Bf16> base16;
+  std::span<Bf16> sampler16;
 };
 
 // Where a model's memory is, and what computes on it.

@@ -132,13 +132,22 @@ Status ModelTable::bind_memory(HeldModel& model) {
   model.state.memory.adam_m = floats(wire::SegmentKind::AdamM);
   model.state.memory.adam_v = floats(wire::SegmentKind::AdamV);
   model.state.memory.gradients = floats(wire::SegmentKind::Gradients);
-  model.state.memory.sampler = floats(wire::SegmentKind::SamplerWeights);
+  const bool half = model.layout->type == model::WeightType::kBFloat16;
+  if (half && model.mode == wire::TrainMode::Full)
+    model.state.memory.sampler16 =
+        model.find(wire::SegmentKind::SamplerWeights)->halves(model.layout->trainable.elements);
+  else
+    model.state.memory.sampler = floats(wire::SegmentKind::SamplerWeights);
   if (model.is_base() || model.mode == wire::TrainMode::Full) return {};
   HeldModel* const base = find(0);
   if (base == nullptr)
     return error(Code::INVALID_ARGUMENT, "resume the base (model 0) before model %llu",
                  static_cast<unsigned long long>(model.id));
-  model.state.memory.base = base->find(wire::SegmentKind::Base)->floats();
+  const HeldSegment& weights = *base->find(wire::SegmentKind::Base);
+  if (half)
+    model.state.memory.base16 = weights.halves(model.layout->full.elements);
+  else
+    model.state.memory.base = weights.floats();
   return {};
 }
 

@@ -49,9 +49,11 @@ std::unique_ptr<TokenDecoder> make_version_decoder(const ModelState& state, std:
   const bool full = layout.mode == TrainMode::Full;
   AdapterWeights adapter;
   if (!full && version != 0) adapter = AdapterWeights(layout, state.memory.sampler.data());
-  const float* const weights = full ? state.memory.sampler.data() : state.memory.base.data();
-  return std::make_unique<Decoder>(layout, bind_full(layout, weights), std::move(adapter),
-                                   positions);
+  const ModelMemory& memory = state.memory;
+  FullWeights weights =
+      bind_full(layout, full ? memory.sampler.data() : memory.base.data(),
+                full ? std::span<const Bf16>(memory.sampler16).data() : memory.base16.data());
+  return std::make_unique<Decoder>(layout, std::move(weights), std::move(adapter), positions);
 }
 
 Result<bool> guarded(const char* op, const std::function<Result<bool>()>& body) {

@@ -111,11 +111,17 @@ class ResumeCommand final : public MemoryCommand {
 
   Status fill_bytes(const HeldSegment& segment, const wire::SegmentPlaceT& place) {
     if (!place.host.empty()) return copy_from_host(table_, segment, place, totals_);
-    if (place.kind == wire::SegmentKind::Base) return table_.code().load_base(segment.floats());
+    if (place.kind == wire::SegmentKind::Base) return load_base(segment);
     if (place.kind != wire::SegmentKind::Weights)
       return table_.device().zero(segment.place->data(), segment.place->bytes());
     if (model_->mode == wire::TrainMode::Full) return table_.code().load_base(segment.floats());
     return table_.code().initialise(*model_->layout, model_->seed, segment.floats());
+  }
+
+  Status load_base(const HeldSegment& segment) {
+    if (model_->layout->type == model::WeightType::kFloat32)
+      return table_.code().load_base(segment.floats());
+    return table_.code().load_base16(segment.halves(model_->layout->full.elements));
   }
 
   // Gradients that are not brought back hold nothing of a dropped op: its undoing would put those

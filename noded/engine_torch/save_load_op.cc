@@ -74,11 +74,14 @@ class SaveOp final : public OpRun {
   // The version's hash is not computed: it would read a large model once more at every step.
   Status publish() {
     ModelMemory& memory = env_.state->memory;
-    copy_floats(env_.state->device, memory.weights.data(), memory.sampler.data(),
-                memory.weights.size());
+    if (memory.sampler16.empty())
+      copy_floats(env_.state->device, memory.weights.data(), memory.sampler.data(),
+                  memory.weights.size());
+    else
+      round_floats(env_.state->device, memory.weights, memory.sampler16);
     env_.state->sampler_version = env_.version_out;
     result_.version = env_.version_out;
-    result_.bytes = memory.weights.size_bytes();
+    result_.bytes = memory.sampler.size_bytes() + memory.sampler16.size_bytes();
     result_.step = env_.state->step;
     return {};
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine_torch/aten_device.h"
+#include "engine_torch/bf16_linear.h"
 #include "engine_torch/decoder.h"
 
 namespace plexrl::model {
@@ -11,42 +12,65 @@ namespace {
 
 constexpr double kMasked = -1e30;  // finite: a row that is all masked gives no NaN
 
-// Hands out the views in the layout's order.
+// Where the tensors of an arena come from.
+struct ViewSource {
+  std::span<const float> weights;
+  std::span<const Bf16> weights16;  // instead
+  std::span<float> gradients;       // empty: frozen
+  bool round_vectors = false;       // float32 masters of a model that computes in bfloat16
+};
+
+// Hands out the views in the layout's order. Vectors are float32 always.
 class ViewCursor {
  public:
-  ViewCursor(const ModelDevice& device, const ArenaLayout& layout, std::span<const float> weights,
-             std::span<float> gradients)
-      : device_(device), layout_(layout), weights_(weights), gradients_(gradients) {}
+  ViewCursor(const ModelDevice& device, const ArenaLayout& layout, ViewSource source)
+      : device_(device), layout_(layout), source_(source) {}
 
   at::Tensor next() {
     const TensorSlot& slot = layout_.slots.at(at_++);
-    at::Tensor view = tensor_at(device_, weights_.data(), slot);
-    if (gradients_.empty()) return view;
-    view.set_requires_grad(true);
-    view.mutable_grad() = tensor_at(device_, gradients_.data(), slot);
-    return view;
+    if (!source_.weights16.empty()) {
+      const at::Tensor view = tensor_at(device_, source_.weights16.data(), slot);
+      return slot.vector ? view.to(at::kFloat) : view;
+    }
+    at::Tensor view = tensor_at(device_, source_.weights.data(), slot);
+    if (!source_.gradients.empty()) {
+      view.set_requires_grad(true);
+      view.mutable_grad() = tensor_at(device_, source_.gradients.data(), slot);
+    }
+    return source_.round_vectors && slot.vector ? round_through(view) : view;
   }
 
  private:
   const ModelDevice& device_;
   const ArenaLayout& layout_;
-  std::span<const float> weights_;
-  std::span<float> gradients_;
+  ViewSource source_;
   std::size_t at_ = 0;
 };
+
+ViewSource base_source(const ModelState& state, std::span<float> gradients) {
+  ViewSource source;
+  if (state.layout->mode != wire::TrainMode::Full) {
+    source.weights = state.memory.base;
+    source.weights16 = state.memory.base16;
+    return source;
+  }
+  source.weights = state.memory.weights;
+  source.gradients = gradients;
+  source.round_vectors = state.layout->type == WeightType::kBFloat16;
+  return source;
+}
 
 }  // namespace
 
 TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
     : config_(state.layout->config),
       device_(state.device),
-      lora_scale_(static_cast<double>(state.layout->lora_scale())) {
+      lora_scale_(static_cast<double>(state.layout->lora_scale())),
+      half_(state.layout->type == WeightType::kBFloat16) {
   const ModelLayout& layout = *state.layout;
-  const bool full = layout.mode == wire::TrainMode::Full;
+  const c10::AutoGradMode grad_mode(gradients);
   const std::span<float> grads = gradients ? state.memory.gradients : std::span<float>();
-  ViewCursor base(device_, layout.full,
-                  full ? std::span<const float>(state.memory.weights) : state.memory.base,
-                  full ? grads : std::span<float>());
+  ViewCursor base(device_, layout.full, base_source(state, grads));
   embedding_ = base.next();
   for (std::int64_t i = 0; i < config_.layers; ++i) {
     Layer layer;
@@ -65,8 +89,9 @@ TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
   }
   final_norm_ = base.next();
   head_ = config_.tied_head ? embedding_ : base.next();
+  if (half_) head16_ = head_.detach().to(at::kBFloat16);
   if (layout.mode != wire::TrainMode::Lora) return;
-  ViewCursor adapter(device_, layout.trainable, state.memory.weights, grads);
+  ViewCursor adapter(device_, layout.trainable, {state.memory.weights, {}, grads, false});
   for (Layer& layer : layers_)
     for (int t = 0; t < 7; ++t) {
       layer.a[t] = adapter.next();
@@ -74,8 +99,26 @@ TrainDecoder::TrainDecoder(const ModelState& state, bool gradients)
     }
 }
 
+at::Tensor TrainDecoder::embed(const at::Tensor& ids) const {
+  const at::Tensor x = at::embedding(embedding_, ids);
+  if (!half_) return x;
+  return x.scalar_type() == at::kFloat ? round_through(x) : x.to(at::kFloat);
+}
+
+at::Tensor TrainDecoder::logits(const at::Tensor& states) const {
+  return half_ ? bf16_linear(states, head16_, device_.math) : at::mm(states, head_.t());
+}
+
+void TrainDecoder::logits_back(const at::Tensor& slopes, at::Tensor& out) const {
+  if (half_)
+    bf16_linear_back(slopes, head16_, out, device_.math);
+  else
+    at::mm_out(out, slopes, head_);
+}
+
 at::Tensor TrainDecoder::project(const Layer& layer, int target, const at::Tensor& x) const {
-  at::Tensor y = at::mm(x, layer.weight[target].t());
+  const at::Tensor& weight = layer.weight[target];
+  const at::Tensor y = half_ ? bf16_linear(x, weight, device_.math) : at::mm(x, weight.t());
   if (!layer.a[target].defined()) return y;
   return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0, lora_scale_);
 }
@@ -146,7 +189,7 @@ void TrainDecoder::prepare(std::int64_t length) const {
 
 at::Tensor TrainDecoder::hidden(const at::Tensor& ids) const {
   prepare(ids.size(1));
-  at::Tensor x = at::embedding(embedding_, ids);
+  at::Tensor x = embed(ids);
   for (const Layer& layer : layers_) {
     x = x + attention(layer, norm(x, layer.input_norm));
     x = x + feed_forward(layer, norm(x, layer.post_norm));

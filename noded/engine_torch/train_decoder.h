@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // TrainDecoder: the forward pass with gradients, in plain ATen operators. It makes leaf views of
 // the model's arenas whose .grad is a view of the gradients arena, so backward() adds in place.
+// A model of type kBFloat16 computes with what a decoder of its weights in bfloat16 would: float32
+// masters are rounded on the way (see bf16_linear.h), and their gradients are float32.
 // Includes ATen: for the few source files that need it.
 #pragma once
 
@@ -22,7 +24,12 @@ class TrainDecoder {
   // states after the final norm [rows, length, hidden]; those of padding mean nothing.
   [[nodiscard]] at::Tensor hidden(const at::Tensor& ids) const;
 
+  // As it is in memory: float32, or bfloat16.
   [[nodiscard]] const at::Tensor& head() const noexcept { return head_; }
+  // states [rows, hidden]. Returns [rows, vocab]. Not for autograd.
+  [[nodiscard]] at::Tensor logits(const at::Tensor& states) const;
+  // `slopes` [rows, vocab]: gradients by the logits. Into out [rows, hidden]: those by the states.
+  void logits_back(const at::Tensor& slopes, at::Tensor& out) const;
   // View of the head's part of the gradients arena; undefined when the head is frozen.
   [[nodiscard]] at::Tensor head_gradient() const {
     return head_.requires_grad() ? head_.grad() : at::Tensor();
@@ -36,6 +43,7 @@ class TrainDecoder {
     at::Tensor q_norm, k_norm;  // undefined without
     at::Tensor a[7], b[7];      // adapter; undefined without
   };
+  [[nodiscard]] at::Tensor embed(const at::Tensor& ids) const;
   [[nodiscard]] at::Tensor project(const Layer& layer, int target, const at::Tensor& x) const;
   [[nodiscard]] at::Tensor heads(const Layer& layer, int target, const at::Tensor& flat,
                                  std::int64_t rows, std::int64_t count) const;
@@ -48,7 +56,9 @@ class TrainDecoder {
   ModelConfig config_;
   ModelDevice device_;
   double lora_scale_;
+  bool half_;  // type kBFloat16
   at::Tensor embedding_, final_norm_, head_;
+  at::Tensor head16_;  // with half_: what logits are computed by
   std::vector<Layer> layers_;
   mutable at::Tensor cosine_, sine_, mask_;  // of the last length
 };

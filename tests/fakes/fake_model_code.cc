@@ -163,6 +163,10 @@ Status FakeModelCode::load_base(std::span<float> weights) {
   return {};
 }
 
+Status FakeModelCode::load_base16(std::span<model::Bf16> /*weights*/) {
+  return error(Code::UNSUPPORTED, "the fake model has no bfloat16");
+}
+
 Status FakeModelCode::initialise(const model::ModelLayout& /*layout*/, std::uint64_t seed,
                                  std::span<float> weights) {
   std::fill(weights.begin(), weights.end(), static_cast<float>(seed));

@@ -33,6 +33,7 @@ class FakeModelCode final : public ModelCode {
                                                            std::uint32_t rank) override;
   std::vector<model::SegmentBytes> segments(const model::ModelLayout& layout) const override;
   Status load_base(std::span<float> weights) override;
+  Status load_base16(std::span<model::Bf16> weights) override;
   Status initialise(const model::ModelLayout& layout, std::uint64_t seed,
                     std::span<float> weights) override;
   Result<std::unique_ptr<model::OpRun>> make_run(const model::OpEnv& env,

@@ -37,6 +37,10 @@ TEST(EngineOptions, ReadsWhatPlexrldGives) {
   EXPECT_EQ(options.threads, 2);
   EXPECT_EQ(options.activation_bytes, 1000U);
   EXPECT_EQ(options.device, "cpu");
+  EXPECT_EQ(options.type, model::WeightType::kFloat32);
+  auto words = kServe;
+  words.insert(words.end(), {"--dtype", "bfloat16"});
+  EXPECT_EQ(parse(words).value().type, model::WeightType::kBFloat16);
 }
 
 TEST(EngineOptions, AMissingOptionIsNamed) {
@@ -58,6 +62,7 @@ TEST(EngineOptions, WrongValuesAreRefused) {
                                              {"--mode", "none"},
                                              {"--activation-bytes", "1e9"},
                                              {"--nonsense", "1"},
+                                             {"--dtype", "float16"},
                                              {"--seed"}}) {
     auto words = kServe;
     words.insert(words.end(), wrong.begin(), wrong.end());

@@ -39,8 +39,8 @@ inline ModelConfig tiny_config(Family family) {
 }
 
 inline ModelLayout layout_of(const ModelConfig& config, wire::TrainMode mode,
-                             std::uint32_t rank = 0) {
-  return std::move(make_model_layout(config, mode, rank)).value();
+                             std::uint32_t rank = 0, WeightType type = WeightType::kFloat32) {
+  return std::move(make_model_layout(config, mode, rank, type)).value();
 }
 
 struct AlignedFree {
@@ -79,8 +79,15 @@ class HeldModel {
     if (layout.mode == wire::TrainMode::Lora)
       initialise(layout.trainable, layout.config.layers, seed + 1, 0.1, weights.span());
     state.layout = &layout;
-    state.memory = {weights.span(),   m.span(),       v.span(),
-                    gradients.span(), sampler.span(), full ? std::span<float>() : base.span()};
+    state.memory = {weights.span(),
+                    m.span(),
+                    v.span(),
+                    gradients.span(),
+                    sampler.span(),
+                    full ? std::span<float>() : base.span(),
+                    {},
+                    {}};
+    if (layout.type == WeightType::kBFloat16) hold_half(full);
   }
   HeldModel(const HeldModel&) = delete;
   HeldModel& operator=(const HeldModel&) = delete;
@@ -101,11 +108,28 @@ class HeldModel {
         for (float& x : base.span().subspan(slot.offset, slot.elements())) x += normal(random);
   }
   void publish(std::uint64_t version) {
-    std::copy(weights.span().begin(), weights.span().end(), sampler.span().begin());
+    if (state.memory.sampler16.empty())
+      std::copy(weights.span().begin(), weights.span().end(), sampler.span().begin());
+    else
+      round_bf16(weights.span().data(), half.data(), static_cast<std::int64_t>(half.size()));
     state.sampler_version = version;
   }
 
+  // Instead of the base's arena, or of the sampler's of a full-parameter model.
+  void hold_half(bool full) {
+    half.resize(layout.full.elements);
+    if (full) {
+      state.memory.sampler = {};
+      state.memory.sampler16 = half;
+      return;
+    }
+    round_bf16(base.span().data(), half.data(), static_cast<std::int64_t>(half.size()));
+    state.memory.base = {};
+    state.memory.base16 = half;
+  }
+
   ModelLayout layout;
+  std::vector<Bf16> half;
   Arena base, weights, m, v, gradients, sampler;
   ModelState state;
 };
