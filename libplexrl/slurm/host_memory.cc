@@ -35,9 +35,11 @@ std::uint64_t arena_elements(const config::ModelEntry& model, const std::string&
 
 std::uint64_t model_host_bytes(const config::ModelEntry& model, const std::string& train_mode,
                                std::uint32_t rank, std::uint64_t chunk_bytes) {
-  const std::uint64_t arena =
-      round_up(sizeof(float) * arena_elements(model, train_mode, rank), chunk_bytes);
-  return std::uint64_t{2} * 4 * arena + arena;
+  const std::uint64_t elements = arena_elements(model, train_mode, rank);
+  const std::uint64_t arena = round_up(sizeof(float) * elements, chunk_bytes);
+  const bool half = train_mode == "full" && model.dtype == "bfloat16";
+  const std::uint64_t sampler = half ? round_up(2 * elements, chunk_bytes) : arena;
+  return 2 * (3 * arena + sampler) + arena;
 }
 
 }  // namespace plexrl::slurm

@@ -2,11 +2,13 @@
 // Host memory of a grant: never less than what StateManager::add_model reserves for the same model.
 //
 // The engine keeps a model's training state in five float32 arenas of E elements each: weights, m,
-// v, sampler weights, gradients (arena_layout.h of the engine; also for bases in bfloat16). With R
-// = round up to a chunk:
+// v, sampler weights, gradients (arena_layout.h of the engine; adapters also on bases in bfloat16).
+// With R = round up to a chunk:
 //   full, lora:  2 * 4 R(4 E) + R(4 E)
 //          the first four are committed, so they exist twice (state and shadow copy of the next
 //          commit); the gradients once, parked inside an accumulation.
+//   full in bfloat16:  2 * (3 R(4 E) + R(2 E)) + R(4 E)
+//          the sampler's weights are bfloat16; weights, m and v are the float32 masters
 //   none:  0
 // Every tensor starts at a multiple of 64 elements, an arena has a multiple of 1024:
 //   full:  E = P + 64 * (9 layers + 3), rounded up to 1024; at most nine tensors in a layer, and

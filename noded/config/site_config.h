@@ -22,7 +22,8 @@ struct ModelEntry {
   std::uint32_t intermediate_size = 0;    // with hidden_size and layers: size of an adapter
   std::uint32_t attention_size = 0;       // heads x head size; 0: as hidden_size
   std::uint32_t kv_size = 0;              // key/value heads x head size; 0: as attention_size
-  std::uint32_t bytes_per_parameter = 4;  // of the files; training state is float32
+  std::uint32_t bytes_per_parameter = 4;  // of the files
+  std::string dtype = "float32";          // of the weights that are multiplied by; or bfloat16
 };
 
 struct PoolEntry {

@@ -26,6 +26,7 @@ struct EngineSpec {
   std::uint32_t threads = 1;
   std::uint64_t activation_bytes = 0;  // cap of the activation arena
   std::string device = "cpu";          // or cuda:N
+  std::string dtype = "float32";       // of the weights that are multiplied by; or bfloat16
   std::string socket_path;             // <run_dir>/engines/<id>.sock
 };
 

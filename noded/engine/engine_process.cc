@@ -121,7 +121,9 @@ std::vector<std::string> engine_arguments(const EngineSpec& spec) {
           "--activation-bytes",
           std::to_string(spec.activation_bytes),
           "--device",
-          spec.device};
+          spec.device,
+          "--dtype",
+          spec.dtype};
 }
 
 std::vector<std::string> engine_environment(const EngineSpec& spec) {

@@ -32,7 +32,10 @@ engine::EngineSpec engine_spec(const config::SiteConfig& config, const config::P
   engine::EngineSpec spec;
   spec.id = row.id;
   spec.base_name = row.base;
-  if (const auto* entry = config.find_model(row.base)) spec.base_path = entry->path;
+  if (const auto* entry = config.find_model(row.base)) {
+    spec.base_path = entry->path;
+    spec.dtype = entry->dtype;
+  }
   spec.mode = row.mode;
   spec.threads = config.daemon.engine_threads;
   spec.activation_bytes = pool.activation_memory_mib << 20;

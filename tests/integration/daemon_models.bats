@@ -96,3 +96,23 @@ train_as_user() {
   [[ $output == *"'hello', which is not a JSON object"* ]]
   [[ $output == *why* ]]
 }
+
+# The device has room for one of the two models.
+@test "a model in bfloat16 gets the same weights alone, in turns with another, and over the death of its engine" {
+  make_small_node
+  sed -i 's/intermediate_size: 80,/intermediate_size: 80, dtype: bfloat16,/' "$node/plexrl.yaml"
+  start_daemon
+  local steps=8 memory=48 job pids=()
+  reference
+  for job in 2 3; do
+    train "$job" &
+    pids+=("$!")
+  done
+  wait_for_step 2 3
+  pgrep -f "plexrl-engine .*--base-dir $node/model .*--dtype bfloat16"
+  kill -9 "$(engine)"
+  for job in 2 3; do
+    wait "${pids[job - 2]}"
+    same_as_reference "$job"
+  done
+}

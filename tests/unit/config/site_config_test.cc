@@ -43,7 +43,7 @@ models:
     intermediate_size: 384
     kv_size: 64
   - {name: small, path: /models/small, parameters: 135000000, hidden_size: 576, layers: 30,
-     intermediate_size: 1536, bytes_per_parameter: 2}
+     intermediate_size: 1536, bytes_per_parameter: 2, dtype: bfloat16}
 daemon:
   user: plexrl
   engine_threads: 2
@@ -73,6 +73,8 @@ TEST(SiteConfig, ReadsEveryKindOfValue) {
   EXPECT_EQ(config->pools[1].policy, "fifo");
   EXPECT_EQ(config->models[0].kv_size, 64U);
   EXPECT_EQ(config->models[1].bytes_per_parameter, 2U);
+  EXPECT_EQ(config->models[0].dtype, "float32");
+  EXPECT_EQ(config->models[1].dtype, "bfloat16");
   EXPECT_EQ(config->daemon.engine_threads, 2U);
 }
 
@@ -137,6 +139,7 @@ TEST(SiteConfig, RefusesWrongShapesAndValues) {
       {"user: plexrl", "user: 'a b'", "daemon.user: 'a b' is not a name"},
       {"policy: fifo", "policy: lifo",
        "'lifo' is not one of: least-slowdown, hrrs, round-robin, fifo"},
+      {"dtype: bfloat16", "dtype: float16", "'float16' is not one of: float32, bfloat16"},
       {"daemon:\n", "deamon:\n", "deamon: unknown key; did you mean 'daemon'?"},
       {"  engine_threads: 2", "  engine_threads: 2\n  device: 3", "daemon.device: unknown key"},
   };

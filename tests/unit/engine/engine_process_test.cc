@@ -28,10 +28,11 @@ void record(const EngineSpec& of, const std::string& text) {
 }
 
 TEST(EngineProcess, ArgumentsAreThoseOfTheProgram) {
-  EXPECT_EQ(engine_arguments(spec()),
-            (std::vector<std::string>{"plexrl-engine", "--id", "3", "--base-dir", "/m/b",
-                                      "--base-name", "b", "--mode", "lora", "--threads", "4",
-                                      "--activation-bytes", "5", "--device", "cpu"}));
+  EXPECT_EQ(
+      engine_arguments(spec()),
+      (std::vector<std::string>{"plexrl-engine", "--id", "3", "--base-dir", "/m/b", "--base-name",
+                                "b", "--mode", "lora", "--threads", "4", "--activation-bytes", "5",
+                                "--device", "cpu", "--dtype", "float32"}));
 }
 
 TEST(EngineProcess, EnvironmentSetsThreadsAndNothingOfOurs) {

@@ -28,10 +28,20 @@ TEST(HostMemory, NineArenasInWholeChunks) {
 }
 
 // The engine trains in float32 whatever the files hold.
-TEST(HostMemory, BfloatBasesTakeAsMuch) {
+TEST(HostMemory, FilesInBfloatTakeAsMuch) {
   config::ModelEntry entry = model(1000000);
   entry.bytes_per_parameter = 2;
   EXPECT_EQ(model_host_bytes(entry, "full", 0, 4096), 36U * 1002496U);
+}
+
+// Weights, m and v in float32 and the sampler's weights in two bytes, twice; gradients once.
+TEST(HostMemory, BfloatHalvesTheSamplerOfAFullModelOnly) {
+  config::ModelEntry entry = model(1000000);
+  const std::uint64_t adapter = model_host_bytes(entry, "lora", 8, 4096);
+  entry.dtype = "bfloat16";
+  EXPECT_EQ(model_host_bytes(entry, "full", 0, 2048), 32U * 1002496U);
+  EXPECT_EQ(model_host_bytes(entry, "lora", 8, 4096), adapter);
+  EXPECT_EQ(model_host_bytes(entry, "none", 0, 4096), 0U);
 }
 
 TEST(HostMemory, SamplingAloneNeedsNone) {
