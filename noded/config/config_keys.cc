@@ -96,7 +96,8 @@ const Key<ModelEntry> kModel[] = {
      "Of the files: 4 for float32, 2 for bfloat16."},
     {"dtype", &ModelEntry::dtype, Form::kWord, false, 0, 0, "float32 bfloat16",
      "What the model's weights are while it is computed, whatever its files hold. bfloat16 halves "
-     "the memory of the base and about doubles the speed; what is trained stays in float32, and so "
+     "the memory of the base and is faster with AVX512-BF16; what is trained stays in float32, and "
+     "so "
      "do sums. It is read when an engine starts: end the model's jobs before it is changed."},
 };
 
