@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/model_files.h"
 
+#include "slurm/host_memory.h"
 #include "unit/models/small_model.h"
 
 namespace plexrl::cli {
@@ -117,6 +118,35 @@ TEST_F(ModelFilesTest, DisagreementWithTheSiteFileIsReported) {
 TEST_F(ModelFilesTest, AMissingDirectoryReportsEverything) {
   entry_.path = dir() + "/none";
   EXPECT_EQ(check_model(entry_).problems.size(), 3U);
+}
+
+// What the engine describes, by the rule of the state manager: committed segments twice, gradients
+// once.
+std::uint64_t reserved_bytes(const config::ModelEntry& entry, wire::TrainMode mode,
+                             std::uint32_t rank) {
+  const auto config = model::parse_model_config(model::read_bytes(entry.path + "/config.json"));
+  const auto type =
+      entry.dtype == "bfloat16" ? model::WeightType::kBFloat16 : model::WeightType::kFloat32;
+  std::uint64_t bytes = 0;
+  for (const auto& size :
+       model::segment_sizes(model::make_model_layout(*config, mode, rank, type).value()))
+    bytes += (size.committed ? 2 : 1) * size.bytes;
+  return bytes;
+}
+
+TEST_F(ModelFilesTest, AGrantCoversTheSegmentsThatTheEngineDescribes) {
+  make();
+  std::map<std::string, std::uint64_t> full;
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    entry_.dtype = dtype;
+    const std::uint64_t need = reserved_bytes(entry_, wire::TrainMode::Full, 0);
+    full[dtype] = slurm::model_host_bytes(entry_, "full", 0, 4096);
+    EXPECT_GE(full[dtype], need);
+    EXPECT_LE(full[dtype], need + 9 * (4096 + 4 * 64 * (9 * 2 + 3)));  // gaps, whole chunks
+    EXPECT_GE(slurm::model_host_bytes(entry_, "lora", 4, 4096),
+              reserved_bytes(entry_, wire::TrainMode::Lora, 4));
+  }
+  EXPECT_LT(full["bfloat16"], full["float32"]);
 }
 
 }  // namespace
