@@ -81,12 +81,13 @@ open_job() {
 }
 close_job() { ask job close --job-id "$1"; }
 
-# train JOB: a short deterministic full-parameter training that saves its state in JOB.state.
+# train JOB: a short deterministic full-parameter training that saves its state in JOB.state. A random model is never
+# right: without the penalty no answer would differ in reward, and nothing would be learnt.
 train() {
   local pairs
   mapfile -t pairs < <(open_job "$1" full)
   timeout 100 env "${pairs[@]}" "$build/plexrl" train --env sort --seed 5 --steps "${steps:-20}" --prompts 16 --samples 4 \
-    --eval-prompts 0 --log "$node/$1.log" --save "$node/$1.state" >"$node/$1.out" 2>&1 3>&-
+    --length-penalty 1 --eval-prompts 0 --log "$node/$1.log" --save "$node/$1.state" >"$node/$1.out" 2>&1 3>&-
 }
 state_of() { sha256sum <"$node/$1.state"; }
 
@@ -94,6 +95,7 @@ state_of() { sha256sum <"$node/$1.state"; }
 reference() {
   if [ ! -s "$BATS_FILE_TMPDIR/reference" ]; then
     train 1
+    jq -es '[.[].grad_norm // 0] | max > 0' "$node/1.log" || return 1  # else every state is the same
     state_of 1 >"$BATS_FILE_TMPDIR/reference"
     close_job 1
   fi

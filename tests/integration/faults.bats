@@ -25,7 +25,7 @@ train() {
   local user=$1 name=$2
   shift 2
   submit "$user" "${pool_options[@]}" --plexrl-train=full -o "$name.out" --wrap \
-    "plexrl train --env sort --seed 5 --steps 8 --prompts 16 --samples 4 --log $name.log --save $name.state"
+    "plexrl train --env sort --seed 5 --steps 8 --prompts 16 --samples 4 --length-penalty 1 --log $name.log --save $name.state"
 }
 state_of() { sha256sum "$PLEXRL_LAB/home/$1/$2.state" | cut -d' ' -f1; }
 steps_done() { [ "$(grep -c '"phase":"grpo"' "$PLEXRL_LAB/home/$1/$2.log" 2>/dev/null)" -ge "$3" ]; }
@@ -39,6 +39,7 @@ daemon_pid() { lab daemon node1 pid; }
 reference() {
   if [ ! -s "$BATS_FILE_TMPDIR/reference" ]; then
     finished "$(train plx-alice reference)" COMPLETED 120
+    jq -es '[.[].grad_norm // 0] | max > 0' "$PLEXRL_LAB/home/plx-alice/reference.log" >&2 || return 1  # it learns
     state_of plx-alice reference >"$BATS_FILE_TMPDIR/reference"
   fi
   cat "$BATS_FILE_TMPDIR/reference"
