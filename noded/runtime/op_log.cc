@@ -185,6 +185,7 @@ void OpLog::lost(ModelId model, const Status& why, store::Batch batch) {
   const std::uint64_t last = last_result(model);
   Index& index = models_[model];
   index.gone_up_to = std::max(index.gone_up_to, last);
+  index.only_in_manifest = 0;
   index.loss = why;
   erase_ops(model, index, last, batch);
   put_loss(model, index, batch);

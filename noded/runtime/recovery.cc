@@ -101,7 +101,7 @@ Result<std::vector<Op>> Recovery::plan_replay(const Model& model) const {
   std::vector<Op> replays;
   const std::uint64_t last = parts_.log.last_result(model.id);
   const std::uint64_t level = std::max(model.position.applied_seq, parts_.log.gone_up_to(model.id));
-  if (parts_.log.only_in_manifest(model.id) > level) return gone_with_memory();
+  if (parts_.log.only_in_manifest(model.id) > model.position.applied_seq) return gone_with_memory();
   for (std::uint64_t seq = level + 1; seq <= last; ++seq) {
     Op op;
     PLEXRL_ASSIGN(const bool needed, needs_replay(model, seq, &op));
@@ -236,6 +236,10 @@ void Recovery::lose(Model& model, const Status& why) {
   store::Batch with;
   parts_.state.settle_manifest(model.id, with);
   parts_.log.lost(model.id, loss, std::move(with));
+  // No recovery looks at the results up to here any more: were the manifest gone as well, nothing
+  // else would show it.
+  if (manifest != nullptr && manifest->position.applied_seq > 0)
+    parts_.log.only_in_manifest(model.id, manifest->position.applied_seq);
   // Clients that wait are told by their ops; otherwise the next call is.
   const auto ops = parts_.ops.of_model(model.id);
   const bool told = std::any_of(ops.begin(), ops.end(), [](const Op* op) {
