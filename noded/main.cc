@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // plexrld: the node service of PlexRL. The composition root; plexrld(8) describes the program.
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -205,6 +206,15 @@ void raise_descriptor_limit() {
     PLEXRL_LOG(kWarning, "the limit of open files stays: %s", std::strerror(errno));
 }
 
+store::BlobStoreOptions::Watch watch_of(loop::EventLoop& loop) {
+  return [&loop](int fd, std::function<void()> ready) -> Result<std::shared_ptr<void>> {
+    PLEXRL_ASSIGN(auto watch, loop.watch_io(fd, EPOLLIN, [ready = std::move(ready)](std::uint32_t) {
+      ready();
+    }));
+    return std::shared_ptr<void>(std::make_shared<loop::IoWatch>(std::move(watch)));
+  };
+}
+
 Status Daemon::open() {
   raise_descriptor_limit();
   PLEXRL_ASSIGN(site_, config::load_site_config(options_.config_path, ::geteuid() == 0));
@@ -268,9 +278,9 @@ Status Daemon::open_runtime() {
       },
       [this](std::function<void()> work) { loop_->post(std::move(work)); },
       [this](const std::string& directory) {
-        return store::open_file_blob_store({directory, true}, [this](std::function<void()> done) {
-          loop_->post(std::move(done));
-        });
+        return store::open_file_blob_store(
+            {directory, true, watch_of(*loop_)},
+            [this](std::function<void()> done) { loop_->post(std::move(done)); });
       },
       reaper_.get(),
       device_users_.get()};

@@ -2,12 +2,14 @@
 #include "store/blob_bench.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -81,25 +83,42 @@ class Area {
   ChunkHooks hooks_;
 };
 
-// Completions for a caller that waits.
+// Completions for a caller that waits as the daemon's loop does.
 class Waiter {
  public:
+  Status open() {
+    wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    return wakeup_ ? Status() : errno_error(Code::IO, errno, "eventfd");
+  }
   void post(std::function<void()> callback) {
-    const std::lock_guard lock(mutex_);
-    callback_ = std::move(callback);
-    there_.notify_one();
+    {
+      const std::lock_guard lock(mutex_);
+      callback_ = std::move(callback);
+    }
+    static_cast<void>(::eventfd_write(wakeup_.get(), 1));
+  }
+  Result<std::shared_ptr<void>> watch(int fd, std::function<void()> ready) {
+    watched_ = fd;
+    ready_ = std::move(ready);
+    return std::shared_ptr<void>(std::make_shared<int>(fd));
   }
   void run() {
+    std::array<pollfd, 2> fds = {pollfd{wakeup_.get(), POLLIN, 0}, pollfd{watched_, POLLIN, 0}};
+    if (::poll(fds.data(), fds.size(), -1) < 0) return;
+    if (fds[1].revents != 0) ready_();
+    eventfd_t count = 0;
+    if (fds[0].revents == 0 || ::eventfd_read(wakeup_.get(), &count) != 0) return;
     std::unique_lock lock(mutex_);
-    there_.wait(lock, [this] { return callback_ != nullptr; });
     const auto callback = std::exchange(callback_, nullptr);
     lock.unlock();
-    callback();
+    if (callback) callback();
   }
 
  private:
+  UniqueFd wakeup_;
+  int watched_ = -1;
+  std::function<void()> ready_;
   std::mutex mutex_;
-  std::condition_variable there_;
   std::function<void()> callback_;
 };
 
@@ -142,7 +161,11 @@ class Round {
     PLEXRL_TRY(back_.open(pools.to, pools.chunk_bytes, result_.bytes, pools.to_hooks));
     area_.fill();
     back_.clear();
-    PLEXRL_ASSIGN(store_, open_file_blob_store({directory_ + "/blobs", true},
+    PLEXRL_TRY(waiter_.open());
+    const auto watch = [this](int fd, std::function<void()> ready) {
+      return waiter_.watch(fd, std::move(ready));
+    };
+    PLEXRL_ASSIGN(store_, open_file_blob_store({directory_ + "/blobs", true, watch},
                                                [this](std::function<void()> callback) {
                                                  waiter_.post(std::move(callback));
                                                }));

@@ -5,8 +5,9 @@
 //
 // One thread calls it (the daemon's loop thread) and gets the completions there, through `post`,
 // never from inside a call. The work is done by the store's own threads: reads in one line, writes
-// and removals in another, each in the order of the calls. Bounded: kBlobQueueDepth chunks of a
-// line are mapped and under way at once; the caller bounds the number of its requests.
+// and removals in another, each in the order of the calls. Small reads may be begun and ended by
+// the caller's thread instead, which does not wait for the disk. Bounded: kBlobQueueDepth chunks of
+// a line are mapped and under way at once; the caller bounds the number of its requests.
 #pragma once
 
 #include <cstddef>
@@ -29,8 +30,9 @@ inline constexpr std::size_t kBlobAlignment = 4096;
 inline constexpr unsigned kBlobQueueDepth = 16;
 inline constexpr std::uint64_t kMaxBlobBytes = std::uint64_t{1} << 42;
 
-// The memory that a blob is written from or read into. Used by the store's threads from the call
-// to the completion, by one thread at a time; its contents may not be changed meanwhile by others.
+// The memory that a blob is written from or read into. Used by the store's threads or the caller's
+// from the call to the completion, by one thread at a time; its contents may not be changed
+// meanwhile by others.
 class BlobMemory {
  public:
   enum class Access : bool { kRead, kWrite };
@@ -83,6 +85,10 @@ class BlobStore {
 struct BlobStoreOptions {
   std::string directory;  // made, mode 0700, when only the last part is missing
   bool io_uring = true;   // false: threads with pread and pwrite, as where io_uring is refused
+  // Calls `ready` on the caller's thread whenever `fd` is readable, as long as what it gives lives
+  // (EventLoop::watch_io). Null: all reads are done by the store's thread, also after an error.
+  using Watch = std::function<Result<std::shared_ptr<void>>(int fd, std::function<void()> ready)>;
+  Watch watch = nullptr;
 };
 // Removes what a crash left behind. PERMISSION: the directory is somebody else's or others may
 // write to it. BUSY: another process has it.

@@ -2,7 +2,9 @@
 #include "store/blob_transfer.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +41,15 @@ std::string chunk_text(const char* what, std::uint64_t chunk) {
 Status reserve(int fd, std::uint64_t bytes) {
   if (::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 || errno == EOPNOTSUPP) return {};
   return disk_error(errno, "reserve room");
+}
+
+// Only a name that the kernel has in memory: an error otherwise, and where there is no such call
+// (before Linux 5.12).
+int open_without_waiting(int directory, const char* name, int flags) {
+  open_how how{};
+  how.flags = static_cast<std::uint64_t>(flags);
+  how.resolve = RESOLVE_CACHED;
+  return static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof how));
 }
 
 }  // namespace
@@ -82,11 +93,32 @@ Status BlobTransfer::fill(int fd) {
 
 // ---- read ----
 
-// What the chunks must be is known when all is there: the footer comes beside them, not before.
 Status BlobTransfer::read() {
-  UniqueFd file;
-  PLEXRL_TRY(open_to_read(&file));
-  PLEXRL_TRY(all_pieces(Kind::kRead, file.get()));
+  PLEXRL_TRY(open_to_read(Wait::kYes));
+  PLEXRL_TRY(all_pieces(Kind::kRead, file_.get()));
+  return check_read();
+}
+
+// The queue is empty, so it takes both pieces; should it refuse the second one, the first is still
+// under way.
+Status BlobTransfer::begin_read() {
+  if (footer_ == nullptr) return error(Code::NO_CAPACITY, "no memory for the footer");
+  PLEXRL_TRY(open_to_read(Wait::kNo));
+  PLEXRL_TRY(start(Kind::kRead, file_.get(), 0, 0));
+  status_ = start_footer(Kind::kRead, file_.get(), 1);
+  under_way_ = status_.ok() ? 2 : 1;
+  return {};
+}
+
+bool BlobTransfer::go_on(const IoCompletion& done) {
+  if (!advance(Kind::kRead, file_.get(), done, &status_)) --under_way_;
+  return under_way_ > 0;
+}
+
+Status BlobTransfer::end_read() { return status_.ok() ? check_read() : status_; }
+
+// What the chunks must be is known when all is there: the footer comes beside them, not before.
+Status BlobTransfer::check_read() {
   const std::string_view text(reinterpret_cast<const char*>(footer_.get()), shape_.footer_bytes);
   PLEXRL_ASSIGN(const auto expected, decode_footer(text, request_.blob, shape_));
   for (std::uint64_t chunk = 0; chunk < shape_.chunks; ++chunk)
@@ -95,12 +127,15 @@ Status BlobTransfer::read() {
   return request_.memory->filled(request_.bytes);
 }
 
-Status BlobTransfer::open_to_read(UniqueFd* file) const {
+Status BlobTransfer::open_to_read(Wait wait) {
   const int flags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | (direct_ ? O_DIRECT : 0);
-  file->reset(::openat(directory_, blob_file_name(request_.blob).c_str(), flags));
-  if (!*file) return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open");
+  const std::string name = blob_file_name(request_.blob);
+  file_.reset(wait == Wait::kYes ? ::openat(directory_, name.c_str(), flags)
+                                 : open_without_waiting(directory_, name.c_str(), flags));
+  if (!file_ && wait == Wait::kNo) return errno_error(Code::UNAVAILABLE, errno, "open");
+  if (!file_) return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open");
   struct stat info {};
-  if (::fstat(file->get(), &info) != 0) return disk_error(errno, "stat");
+  if (::fstat(file_.get(), &info) != 0) return disk_error(errno, "stat");
   if (S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) == shape_.file_bytes())
     return {};
   return error(Code::CORRUPT, "the file has %lld bytes, not the %" PRIu64 " of a blob of %" PRIu64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // BlobTransfer: one blob's way into its file or out of it, with kBlobQueueDepth chunks under way.
-// Blocks; for the store's threads. What control says may come from any thread.
+// write and read block; for the store's threads. What control says may come from any thread.
 #pragma once
 
 #include <atomic>
@@ -33,6 +33,14 @@ class BlobTransfer {
   [[nodiscard]] Status write(SpareFiles& spares);
   [[nodiscard]] Status read();
 
+  // A read in steps, of a blob of one chunk, for a thread that may not block. After an error
+  // nothing was begun; UNAVAILABLE: only who may block can open the file.
+  [[nodiscard]] Status begin_read();
+  // What the queue has completed; false when that was the last of it.
+  [[nodiscard]] bool go_on(const IoCompletion& done);
+  // After that.
+  [[nodiscard]] Status end_read();
+
  private:
   // A piece of the file that is under way: a chunk, which is mapped, or behind the last the footer.
   struct Slot {
@@ -43,7 +51,9 @@ class BlobTransfer {
     std::size_t bytes = 0;
   };
   [[nodiscard]] Status fill(int fd);
-  [[nodiscard]] Status open_to_read(UniqueFd* file) const;
+  enum class Wait : bool { kNo, kYes };
+  [[nodiscard]] Status open_to_read(Wait wait);
+  [[nodiscard]] Status check_read();
   [[nodiscard]] Status all_pieces(IoRequest::Kind kind, int fd);
   [[nodiscard]] Status start(IoRequest::Kind kind, int fd, std::size_t slot, std::uint64_t chunk);
   void sum_started();
@@ -59,10 +69,13 @@ class BlobTransfer {
   const BlobRequest& request_;
   TransferControl& control_;
   BlobShape shape_;
+  UniqueFd file_;  // that is read
   AlignedBytes footer_;
   std::vector<std::uint32_t> sums_;  // of the chunks that were written or read
   std::vector<Slot> slots_;
   std::vector<std::size_t> unsummed_;  // slots of chunks that are being written
+  std::size_t under_way_ = 0;          // of a read in steps
+  Status status_;                      // the first error of such a read
 };
 
 }  // namespace plexrl::store

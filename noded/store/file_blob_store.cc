@@ -23,7 +23,14 @@ struct DirectoryCloser {
   void operator()(DIR* at) const noexcept { ::closedir(at); }
 };
 
+// A chunk and the footer.
+constexpr unsigned kLoopReadPieces = 2;
+
 std::string number(BlobId blob) { return "blob " + std::to_string(blob.value); }
+
+std::string context_of(const BlobRequest& request) {
+  return request.label + ": " + number(request.blob);
+}
 
 }  // namespace
 
@@ -47,6 +54,7 @@ Result<std::unique_ptr<FileBlobStore>> FileBlobStore::open(const BlobStoreOption
   if (!made.ok())
     PLEXRL_LOG(kWarning, "%s: files for the next blobs: %s", where.c_str(),
                made.to_string().c_str());
+  store->open_loop_read(options, queues);
   FileBlobStore& self = *store;
   for (Line* const line : {&self.reads_, &self.writes_})
     line->thread = start_quiet_thread([&self, line] { self.work(*line); });
@@ -54,6 +62,8 @@ Result<std::unique_ptr<FileBlobStore>> FileBlobStore::open(const BlobStoreOption
 }
 
 FileBlobStore::~FileBlobStore() {
+  watch_.reset();
+  loop_read_.reset();
   callers_->open = false;
   for (const auto& [id, control] : callers_->under_way) control->cancelled = true;
   for (Line* const line : {&reads_, &writes_}) {
@@ -188,9 +198,25 @@ Status FileBlobStore::open_rings() {
   return {};
 }
 
+// Without it everything works, slower. The queue of the threads says why there is no io_uring.
+void FileBlobStore::open_loop_read(const BlobStoreOptions& options, const QueueFactory& queues) {
+  if (!options.watch || !(options.io_uring || queues)) return;
+  auto queue = queues ? queues() : make_uring_queue(kLoopReadPieces);
+  if (!queue || (*queue)->fd() < 0) return;
+  loop_read_ = std::make_unique<LoopRead>(*std::move(queue));
+  auto watch = options.watch(loop_read_->fd(), [this] { on_readable(); });
+  if (watch) {
+    watch_ = *std::move(watch);
+    return;
+  }
+  PLEXRL_LOG(kWarning, "disk tier '%s': small reads are slower: %s", options.directory.c_str(),
+             watch.error().to_string().c_str());
+  loop_read_.reset();
+}
+
 // ---- calls ----
 
-TransferId FileBlobStore::add(Verb verb, Line& line, BlobRequest request, Done done) {
+FileBlobStore::Job FileBlobStore::new_job(Verb verb, BlobRequest request, Done done) {
   PLEXRL_CHECK(request.blob, "a blob has a number");
   if (verb != Verb::kRemove)
     PLEXRL_CHECK(request.bytes > 0 && request.bytes <= kMaxBlobBytes && request.memory,
@@ -198,24 +224,68 @@ TransferId FileBlobStore::add(Verb verb, Line& line, BlobRequest request, Done d
   const TransferId id{++last_transfer_};
   auto control = std::make_shared<TransferControl>();
   callers_->under_way.emplace(id, control);
+  return {verb, id, std::move(request), std::move(done), std::move(control)};
+}
+
+void FileBlobStore::hand_over(Line& line, Job job) {
   {
     const std::lock_guard lock(line.mutex);
-    line.jobs.push_back({verb, id, std::move(request), std::move(done), std::move(control)});
+    line.jobs.push_back(std::move(job));
   }
   line.wanted.notify_one();
-  return id;
 }
 
 TransferId FileBlobStore::write(BlobRequest request, Done done) {
-  return add(Verb::kWrite, writes_, std::move(request), std::move(done));
+  Job job = new_job(Verb::kWrite, std::move(request), std::move(done));
+  const TransferId id = job.id;
+  hand_over(writes_, std::move(job));
+  return id;
 }
 
 TransferId FileBlobStore::read(BlobRequest request, Done done) {
-  return add(Verb::kRead, reads_, std::move(request), std::move(done));
+  held_reads_.push_back(new_job(Verb::kRead, std::move(request), std::move(done)));
+  const TransferId id = held_reads_.back().id;
+  start_reads();
+  return id;
 }
 
 void FileBlobStore::remove(BlobId blob, Done done) {
-  add(Verb::kRemove, writes_, {blob, 0, number(blob), nullptr}, std::move(done));
+  hand_over(writes_, new_job(Verb::kRemove, {blob, 0, number(blob), nullptr}, std::move(done)));
+}
+
+// ---- reads on the caller's thread ----
+
+// One at a time, in their order: behind what is read here all wait, behind what the thread reads
+// they are the thread's too.
+void FileBlobStore::start_reads() {
+  while (!held_reads_.empty() && (loop_read_ == nullptr || !loop_read_->busy())) {
+    Job job = std::move(held_reads_.front());
+    held_reads_.pop_front();
+    if (read_here(job)) continue;
+    ++callers_->thread_reads;
+    hand_over(reads_, std::move(job));
+  }
+}
+
+bool FileBlobStore::read_here(Job& job) {
+  if (loop_read_ == nullptr || callers_->thread_reads > 0 || job.control->cancelled) return false;
+  read_here_ = std::move(job);
+  if (loop_read_->begin(directory_.get(), direct_, read_here_.request, *read_here_.control))
+    return true;
+  job = std::move(read_here_);
+  return false;
+}
+
+// The completion comes last: it may call the store, or end it.
+void FileBlobStore::on_readable() {
+  auto outcome = loop_read_->go_on();
+  if (!outcome) return;
+  Job job = std::move(read_here_);
+  job.request.memory.reset();
+  if (job.control->cancelled) outcome = error(Code::CANCELLED, "given up");
+  callers_->under_way.erase(job.id);
+  start_reads();
+  job.done(outcome->within(context_of(job.request)));
 }
 
 void FileBlobStore::cancel(TransferId transfer) {
@@ -240,12 +310,13 @@ void FileBlobStore::work(Line& line) {
     lock.unlock();
     Status status = carry_out(line, job);
     job.request.memory.reset();
-    post_(
-        [callers = callers_, id = job.id, done = std::move(job.done), status = std::move(status)] {
-          if (!callers->open) return;
-          callers->under_way.erase(id);
-          done(status);
-        });
+    post_([callers = callers_, id = job.id, verb = job.verb, done = std::move(job.done),
+           status = std::move(status)] {
+      if (!callers->open) return;
+      callers->under_way.erase(id);
+      callers->thread_reads -= verb == Verb::kRead ? 1 : 0;
+      done(status);
+    });
     lock.lock();
     if (&line != &writes_ || line.closing || !line.jobs.empty()) continue;
     lock.unlock();
@@ -256,7 +327,7 @@ void FileBlobStore::work(Line& line) {
 
 Status FileBlobStore::carry_out(Line& line, const Job& job) {
   if (job.verb == Verb::kRemove) return unlink(job.request.blob);
-  const std::string context = job.request.label + ": " + number(job.request.blob);
+  const std::string context = context_of(job.request);
   if (job.control->cancelled) return error(Code::CANCELLED, "given up").within(context);
   BlobTransfer transfer(*line.queue, directory_.get(), direct_, job.request, *job.control);
   const Status status = job.verb == Verb::kRead ? transfer.read() : transfer.write(spares_);

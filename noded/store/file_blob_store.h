@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // FileBlobStore: a file per blob in one directory; a thread for reads and one for writes and
-// removals.
+// removals. A read of one chunk that finds nothing before it is the caller's own (LoopRead).
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/unique_fd.h"
-#include "store/blob_transfer.h"
+#include "store/loop_read.h"
 
 namespace plexrl::store {
 
@@ -53,6 +53,7 @@ class FileBlobStore final : public BlobStore {
   struct Callers {
     bool open = true;
     std::map<TransferId, std::shared_ptr<TransferControl>> under_way;
+    std::size_t thread_reads = 0;  // given to the thread, and not completed
   };
 
   explicit FileBlobStore(Post post) : post_(std::move(post)) {}
@@ -64,7 +65,12 @@ class FileBlobStore final : public BlobStore {
   [[nodiscard]] Status open_queues(const BlobStoreOptions& options, const QueueFactory& queues);
   [[nodiscard]] Status open_rings();
   [[nodiscard]] bool direct_works() const;
-  TransferId add(Verb verb, Line& line, BlobRequest request, Done done);
+  void open_loop_read(const BlobStoreOptions& options, const QueueFactory& queues);
+  [[nodiscard]] Job new_job(Verb verb, BlobRequest request, Done done);
+  static void hand_over(Line& line, Job job);
+  void start_reads();
+  [[nodiscard]] bool read_here(Job& job);
+  void on_readable();
   void work(Line& line);
   [[nodiscard]] Status carry_out(Line& line, const Job& job);
   [[nodiscard]] Status unlink(BlobId blob) const;
@@ -79,6 +85,12 @@ class FileBlobStore final : public BlobStore {
   Line reads_;
   Line writes_;
   SpareFiles spares_;  // after the opening of the thread of writes_ only
+
+  // The caller's thread only.
+  std::deque<Job> held_reads_;  // behind the one that is read here
+  Job read_here_;
+  std::unique_ptr<LoopRead> loop_read_;  // null: all reads are the thread's
+  std::shared_ptr<void> watch_;          // of its fd
 };
 
 }  // namespace plexrl::store

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 
@@ -39,6 +40,10 @@ class IoQueue {
   // A hint before wait(): nothing can be done before `count` of those under way have completed, so
   // one sleep is enough for all of them. Each sleep costs a turn on a busy processor.
   virtual void sleep_for(unsigned /*count*/) {}
+  // For a caller that may not block: readable when a completion may be there. -1: wait() only.
+  [[nodiscard]] virtual int fd() const { return -1; }
+  // One that is there.
+  [[nodiscard]] virtual std::optional<IoCompletion> poll() { return std::nullopt; }
 };
 
 // What the operating system says of a file: NO_CAPACITY when there is no room, else IO.

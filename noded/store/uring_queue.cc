@@ -55,9 +55,7 @@ class UringQueue final : public IoQueue {
       failed = ::io_uring_wait_cqe(&ring_, &entry);
     } while (failed == -EINTR);
     PLEXRL_CHECK(failed == 0, "io_uring gives a completion for what it took");
-    const IoCompletion done{::io_uring_cqe_get_data64(entry), entry->res};
-    ::io_uring_cqe_seen(&ring_, entry);
-    return done;
+    return take(entry);
   }
 
   // What goes wrong here, wait() is told again.
@@ -66,7 +64,21 @@ class UringQueue final : public IoQueue {
     static_cast<void>(::io_uring_wait_cqe_nr(&ring_, &entry, count));
   }
 
+  [[nodiscard]] int fd() const override { return ring_.ring_fd; }
+
+  std::optional<IoCompletion> poll() override {
+    io_uring_cqe* entry = nullptr;
+    if (::io_uring_peek_cqe(&ring_, &entry) != 0) return std::nullopt;
+    return take(entry);
+  }
+
  private:
+  IoCompletion take(io_uring_cqe* entry) {
+    const IoCompletion done{::io_uring_cqe_get_data64(entry), entry->res};
+    ::io_uring_cqe_seen(&ring_, entry);
+    return done;
+  }
+
   io_uring ring_{};
   bool open_ = false;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One suite for every BlobStore: files by io_uring, files by threads, memory.
+// One suite for every BlobStore: files by io_uring, small reads by the caller's thread too (loop)
+// or not, files by threads, memory.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,8 +20,7 @@ class BlobConformance : public testing::TestWithParam<const char*> {
   void SetUp() override {
     folder_ = make_test_folder();
     open();
-    if (std::string(GetParam()) == "uring" && store_ != nullptr &&
-        store_->method().find("io_uring") == std::string::npos)
+    if (uring() && store_ != nullptr && store_->method().find("io_uring") == std::string::npos)
       GTEST_SKIP() << "io_uring is not permitted here";
   }
   void TearDown() override {
@@ -28,6 +28,8 @@ class BlobConformance : public testing::TestWithParam<const char*> {
     std::filesystem::remove_all(folder_);
   }
   bool memory() const { return std::string(GetParam()) == "memory"; }
+  bool loop() const { return std::string(GetParam()) == "loop"; }
+  bool uring() const { return loop() || std::string(GetParam()) == "uring"; }
 
   void open() {
     store_.reset();
@@ -35,8 +37,8 @@ class BlobConformance : public testing::TestWithParam<const char*> {
       store_ = make_memory_blob_store(disk_, posts_.post());
       return;
     }
-    auto opened = open_file_blob_store({folder_ + "/tier", std::string(GetParam()) == "uring"},
-                                       posts_.post());
+    auto opened = open_file_blob_store(
+        {folder_ + "/tier", uring(), loop() ? posts_.watch() : nullptr}, posts_.post());
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     store_ = std::move(opened).value();
   }
@@ -192,6 +194,71 @@ TEST_P(BlobConformance, WritesAndReadsEndInTheirOrder) {
   EXPECT_TRUE(read(3, 2 * kMib, memory).ok());
 }
 
+TEST_P(BlobConformance, ReadsOfAllSizesEndInTheirOrder) {
+  const std::vector<std::uint64_t> sizes = {5000, kMib, 3 * kMib, 1, 2 * kMib, 4096};
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    ASSERT_TRUE(write(i + 1, sizes[i], std::make_shared<TestMemory>(sizes[i])).ok());
+  std::vector<std::size_t> order;
+  std::vector<std::shared_ptr<TestMemory>> memories;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    memories.push_back(std::make_shared<TestMemory>(sizes[i], 99));
+    store_->read(request(i + 1, sizes[i], memories.back()), [&order, i](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      order.push_back(i);
+    });
+    EXPECT_TRUE(order.empty()) << "never from inside a call";
+  }
+  while (order.size() < sizes.size()) ASSERT_TRUE(posts_.turn());
+  EXPECT_EQ(order, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5}));
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    EXPECT_TRUE(memories[i]->equals(TestMemory(sizes[i]))) << i;
+}
+
+TEST_P(BlobConformance, ACompletionMayReadAgain) {
+  ASSERT_TRUE(write(1, 5000, std::make_shared<TestMemory>(5000)).ok());
+  int reads = 0;
+  std::function<void()> again = [&] {
+    store_->read(request(1, 5000, std::make_shared<TestMemory>(5000, 99)),
+                 [&](const Status& status) {
+                   EXPECT_TRUE(status.ok()) << status.to_string();
+                   if (++reads < 5) again();
+                 });
+  };
+  again();
+  while (reads < 5) ASSERT_TRUE(posts_.turn());
+}
+
+TEST_P(BlobConformance, ACancelledReadSaysSo) {
+  ASSERT_TRUE(write(1, 5000, std::make_shared<TestMemory>(5000)).ok());
+  std::vector<Code> codes;
+  const auto start = [&] {
+    return store_->read(request(1, 5000, std::make_shared<TestMemory>(5000)),
+                        [&](const Status& status) { codes.push_back(status.code()); });
+  };
+  start();
+  const TransferId second = start();
+  const TransferId third = start();
+  start();
+  for (const TransferId id : {second, third}) store_->cancel(id);
+  while (codes.size() < 4) ASSERT_TRUE(posts_.turn());
+  EXPECT_EQ(codes, (std::vector<Code>{Code::OK, Code::CANCELLED, Code::CANCELLED, Code::OK}));
+  EXPECT_EQ(store_->progress(second), 0u);
+}
+
+TEST_P(BlobConformance, NothingIsReadIntoMemoryAfterTheStoreIsGone) {
+  ASSERT_TRUE(write(1, kMib, std::make_shared<TestMemory>(kMib)).ok());
+  bool called = false;
+  const auto memory = std::make_shared<TestMemory>(kMib, 99);
+  for (int turn = 0; turn < 3; ++turn)
+    store_->read(request(1, kMib, memory), [&](const Status&) { called = true; });
+  store_.reset();
+  if (!this->memory()) EXPECT_EQ(memory.use_count(), 1);
+  EXPECT_EQ(memory->mapped, 0u);
+  posts_.post()([] {});
+  ASSERT_TRUE(posts_.turn());
+  EXPECT_FALSE(called);
+}
+
 TEST_P(BlobConformance, NoCompletionAfterTheStoreIsGone) {
   bool called = false;
   store_->write(request(1, 5000, std::make_shared<TestMemory>(5000)),
@@ -204,7 +271,8 @@ TEST_P(BlobConformance, NoCompletionAfterTheStoreIsGone) {
   EXPECT_FALSE(called);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stores, BlobConformance, testing::Values("uring", "threads", "memory"),
+INSTANTIATE_TEST_SUITE_P(Stores, BlobConformance,
+                         testing::Values("loop", "uring", "threads", "memory"),
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace

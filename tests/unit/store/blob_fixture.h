@@ -3,40 +3,59 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 
-#include <condition_variable>
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <deque>
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <thread>
 
+#include "base/unique_fd.h"
 #include "store/blob_store.h"
 
 namespace plexrl::store {
 
-// The caller's loop: callbacks come from any thread and run in turn().
+// The caller's loop: callbacks come from any thread and run in turn(), as does what is watched.
 class Posts {
  public:
   BlobStore::Post post() {
     return [this](std::function<void()> callback) {
       const std::lock_guard lock(mutex_);
       callbacks_.push_back(std::move(callback));
-      there_.notify_one();
+      ::eventfd_write(wakeup_.get(), 1);
     };
   }
-  // Runs one; false when none came within 10 s.
+  BlobStoreOptions::Watch watch() {
+    return [this](int fd, std::function<void()> ready) -> Result<std::shared_ptr<void>> {
+      if (refuse_watch) return error(Code::IO, "not watched");
+      ready_ = std::move(ready);
+      watched_ = fd;
+      return std::shared_ptr<void>(this, [](Posts* posts) { posts->watched_ = -1; });
+    };
+  }
+  // Runs what is there; false when nothing came within 10 s.
   bool turn() {
-    std::unique_lock lock(mutex_);
-    if (!there_.wait_for(lock, std::chrono::seconds(10), [this] { return !callbacks_.empty(); }))
-      return false;
-    const auto callback = std::move(callbacks_.front());
-    callbacks_.pop_front();
-    lock.unlock();
-    callback();
+    std::array<pollfd, 2> fds = {pollfd{wakeup_.get(), POLLIN, 0}, pollfd{watched_, POLLIN, 0}};
+    const int there = ::poll(fds.data(), fds.size(), 10'000);
+    if (there <= 0) return there < 0 && errno == EINTR;
+    if (fds[1].revents != 0) ready_();
+    eventfd_t count = 0;
+    if (fds[0].revents != 0) ::eventfd_read(wakeup_.get(), &count);
+    std::deque<std::function<void()>> callbacks;
+    {
+      const std::lock_guard lock(mutex_);
+      callbacks.swap(callbacks_);
+    }
+    for (const auto& callback : callbacks) callback();
     return true;
   }
+  bool refuse_watch = false;
   template <class Call>
   Status wait(const Call& call) {
     std::optional<Status> outcome;
@@ -47,8 +66,10 @@ class Posts {
   }
 
  private:
+  UniqueFd wakeup_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  int watched_ = -1;
+  std::function<void()> ready_;
   std::mutex mutex_;
-  std::condition_variable there_;
   std::deque<std::function<void()>> callbacks_;
 };
 
@@ -71,6 +92,7 @@ class TestMemory final : public BlobMemory {
   Result<std::byte*> map(std::uint64_t offset, std::size_t bytes, Access) override {
     if (fail_at == offset) return error(Code::NO_CAPACITY, "no address space");
     EXPECT_LE(offset + bytes, bytes_);
+    mapped_by = std::this_thread::get_id();
     mapped += bytes;
     most_mapped = std::max(most_mapped, mapped);
     return at_ + offset;
@@ -83,6 +105,7 @@ class TestMemory final : public BlobMemory {
   std::size_t mapped = 0;
   std::size_t most_mapped = 0;
   std::optional<std::uint64_t> fail_at;
+  std::thread::id mapped_by;
 
  private:
   std::size_t bytes_;

@@ -37,12 +37,13 @@ struct Faults {
 
 class FaultyQueue final : public IoQueue {
  public:
-  explicit FaultyQueue(std::shared_ptr<Faults> faults)
-      : below_(make_thread_queue(kBlobQueueDepth)), faults_(std::move(faults)) {}
+  FaultyQueue(std::unique_ptr<IoQueue> below, std::shared_ptr<Faults> faults)
+      : below_(std::move(below)), faults_(std::move(faults)) {}
   Status submit(const IoRequest& request) override {
     if (request.kind == IoRequest::Kind::kWrite && faults_->before_write) faults_->before_write();
     const bool hit = faults_->kind == request.kind && faults_->countdown-- == 0;
-    if (hit) {
+    if (hit && fd() >= 0) spoilt_ = {request.tag, faults_->result};
+    if (hit && fd() < 0) {
       broken_.push_back({request.tag, faults_->result});
       return {};
     }
@@ -61,9 +62,16 @@ class FaultyQueue final : public IoQueue {
     broken_.pop_front();
     return done;
   }
+  [[nodiscard]] int fd() const override { return below_->fd(); }
+  std::optional<IoCompletion> poll() override {
+    auto done = below_->poll();
+    if (done && spoilt_ && done->tag == spoilt_->tag) return std::exchange(spoilt_, std::nullopt);
+    return done;
+  }
 
  private:
   std::unique_ptr<IoQueue> below_;
+  std::optional<IoCompletion> spoilt_;  // comes when the disk has done it
   std::shared_ptr<Faults> faults_;
   std::deque<IoCompletion> broken_;
 };
@@ -75,10 +83,15 @@ class FileBlobStoreTest : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
   Status open(const std::string& directory) {
+    return open_with(directory, [] { return make_thread_queue(kBlobQueueDepth); });
+  }
+  Status open_with(const std::string& directory,
+                   const std::function<std::unique_ptr<IoQueue>()>& below) {
     store_.reset();
-    auto opened = FileBlobStore::open({directory, true}, posts_.post(), [this] {
-      return Result<std::unique_ptr<IoQueue>>(std::make_unique<FaultyQueue>(faults_));
-    });
+    auto opened =
+        FileBlobStore::open({directory, true, posts_.watch()}, posts_.post(), [this, &below] {
+          return Result<std::unique_ptr<IoQueue>>(std::make_unique<FaultyQueue>(below(), faults_));
+        });
     if (opened) store_ = std::move(opened).value();
     return opened.status();
   }
@@ -173,6 +186,83 @@ TEST_F(FileBlobStoreTest, ShortTransfersAreContinued) {
   faults_->halve = true;
   ASSERT_TRUE(write(1, 5 * kMib + 100).ok());
   EXPECT_TRUE(read(1, 5 * kMib + 100).ok());
+}
+
+// Reads of one chunk, which the caller's thread begins and ends.
+class FileBlobStoreHere : public FileBlobStoreTest {
+ protected:
+  void SetUp() override {
+    if (!make_uring_queue(1)) GTEST_SKIP() << "io_uring is not permitted here";
+    const Status status =
+        open_with(tier_, [] { return make_uring_queue(kBlobQueueDepth).value(); });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+  }
+  // The thread that touched the memory.
+  std::thread::id reader_of(std::uint64_t blob, std::uint64_t bytes) {
+    const auto memory = std::make_shared<TestMemory>(bytes, 99);
+    const Status status = posts_.wait([&](BlobStore::Done done) {
+      store_->read({BlobId{blob}, bytes, "model 7", memory}, std::move(done));
+    });
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return memory->mapped_by;
+  }
+};
+
+TEST_F(FileBlobStoreHere, OneChunkIsReadByTheCallersThreadAndMoreIsNot) {
+  const std::thread::id here = std::this_thread::get_id();
+  for (const std::uint64_t bytes : {std::uint64_t{1}, kMib, kMib + 1})
+    ASSERT_TRUE(write(bytes, bytes).ok());
+  EXPECT_EQ(reader_of(1, 1), here);
+  EXPECT_EQ(reader_of(kMib, kMib), here);
+  EXPECT_NE(reader_of(kMib + 1, kMib + 1), here);
+  EXPECT_EQ(reader_of(1, 1), here);
+}
+
+TEST_F(FileBlobStoreHere, WithoutAWatchTheThreadDoesIt) {
+  ASSERT_TRUE(write(1, 5000).ok());
+  posts_.refuse_watch = true;
+  ASSERT_TRUE(open_with(tier_, [] { return make_uring_queue(kBlobQueueDepth).value(); }).ok());
+  EXPECT_NE(reader_of(1, 5000), std::this_thread::get_id());
+}
+
+TEST_F(FileBlobStoreHere, ACancelledReadSaysSoWhenTheDiskIsDone) {
+  ASSERT_TRUE(write(1, kMib).ok());
+  const auto memory = std::make_shared<TestMemory>(kMib, 99);
+  std::optional<Code> code;
+  const TransferId id = store_->read({BlobId{1}, kMib, "model 7", memory},
+                                     [&](const Status& status) { code = status.code(); });
+  EXPECT_EQ(memory->mapped, kMib) << "the disk writes to it";
+  store_->cancel(id);
+  EXPECT_FALSE(code);
+  while (!code) ASSERT_TRUE(posts_.turn());
+  EXPECT_EQ(code, Code::CANCELLED);
+  EXPECT_EQ(memory->mapped, 0U);
+}
+
+TEST_F(FileBlobStoreHere, FaultsAreNamedAndItGoesOn) {
+  ASSERT_TRUE(write(1, kMib).ok());
+  const std::pair<std::uint64_t, const char*> cases[] = {{0, "read chunk 0: Input/output error"},
+                                                         {1, "footer: Input/output error"}};
+  for (const auto& [at, text] : cases) {
+    *faults_ = {IoRequest::Kind::kRead, at, -EIO, false};
+    const Status status = read(1, kMib);
+    EXPECT_EQ(status.code(), Code::IO);
+    EXPECT_NE(status.text().find(std::string("model 7: segment adam_m: blob 1: ") + text),
+              std::string::npos)
+        << status.text();
+    *faults_ = {IoRequest::Kind::kRead, at, 0, false};
+    EXPECT_EQ(read(1, kMib).code(), Code::CORRUPT) << "the file ends in it";
+    *faults_ = {};
+    EXPECT_TRUE(read(1, kMib).ok());
+  }
+  faults_->halve = true;
+  EXPECT_TRUE(read(1, kMib).ok());
+  faults_->halve = false;
+  std::fstream file(tier_ + "/" + blob_file_name(BlobId{1}), std::ios::in | std::ios::out);
+  file.put('x');
+  file.close();
+  EXPECT_NE(read(1, kMib).text().find("chunk 0: checksum"), std::string::npos);
+  EXPECT_EQ(read(2, kMib).code(), Code::NOT_FOUND);
 }
 
 TEST_F(FileBlobStoreTest, ATruncatedFileIsCorrupt) {
