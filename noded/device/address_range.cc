@@ -116,6 +116,10 @@ Status AddressRange::map(std::size_t at, int fd, off_t offset, std::size_t bytes
   return {};
 }
 
+void AddressRange::populate() const noexcept {
+  static_cast<void>(::madvise(data_, bytes_, MADV_POPULATE_READ));
+}
+
 AddressRange::Pages AddressRange::pages_of(int fd, std::size_t bytes) {
   if (bytes < kHugePage) return Pages::kSmall;
   auto range = reserve(kHugePage);

@@ -43,6 +43,8 @@ class AddressRange {
   // Without filling the page tables.
   [[nodiscard]] Status map_lazily(std::size_t at, int fd, off_t offset, std::size_t bytes,
                                   Access access);
+  // Fills the page tables of what is mapped in the whole range. What fails faults when it is used.
+  void populate() const noexcept;
   // The whole range is without memory again; the address space is kept.
   [[nodiscard]] Status clear();
 

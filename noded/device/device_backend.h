@@ -75,6 +75,20 @@ class DeviceBackend {
     return zero(where.data() + where.bytes(), rest == 0 ? 0 : chunk_bytes() - rest);
   }
 
+  // A move in, in three steps. map_to_copy is map() for what copy_into and zero_tail fill next: by
+  // then the memory may be used at its address too, but where it is faster its page tables are
+  // filled by settle, which is for when nobody waits, or else by the first use.
+  [[nodiscard]] virtual Status map_to_copy(Reservation& where, std::span<const ChunkIndex> chunks) {
+    return map(where, chunks);
+  }
+  // copy_in to the reservation's bytes from `at` on.
+  [[nodiscard]] virtual Status copy_into(Reservation& where, std::size_t at, const std::byte* host,
+                                         std::size_t bytes) {
+    return copy_in(where.data() + at, host, bytes);
+  }
+  // Nothing for one that is not mapped.
+  virtual void settle(Reservation& /*where*/) {}
+
   // As the device sees it: on cuda all processes that use it count.
   [[nodiscard]] virtual Result<DeviceMemory> memory() = 0;
   // Whether copies are faster from memory that was registered.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MappedPool: the whole host pool mapped in this process, once, so that moves need not map anything
-// (doc/adr/0011-host-pool-mapped-whole.md), and registered with the device where copies gain by it.
+// MappedPool: a whole pool mapped in this process, once, so that moves need not map anything
+// (doc/adr/0011-host-pool-mapped-whole.md): the host pool, registered with the device where copies
+// gain by it, and the device pool of the cpu backend.
 // Filling the page tables and registering take their time, so a thread of its own does it piece by
 // piece; until then, and for good where it fails, moves map what they need for themselves and are
 // slower.
@@ -25,12 +26,23 @@ class MappedPool {
   // About 12 ms of registering on an H200 (2026-11): how long the end of an engine may wait.
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 20;
 
+  struct Pool {
+    const char* name = "";  // for the log
+    int fd = -1;            // borrowed for the life of the MappedPool
+    std::size_t chunk_bytes = 0;
+    std::size_t chunk_count = 0;
+    AddressRange::Pages pages = AddressRange::Pages::kUnknown;
+  };
+
   // Where it is worth its page tables: with small pages they would be 2 MiB for each GiB of the
   // pool in every engine, which have to be filled and emptied.
   [[nodiscard]] static bool pays(const DeviceBackend& device, const HostPool& pool) noexcept;
   // Begins. Both must live longer. NO_CAPACITY when there is no address space.
   [[nodiscard]] static Result<std::unique_ptr<MappedPool>> start(
       DeviceBackend& device, const HostPool& pool, std::size_t piece_bytes = kPieceBytes);
+  // `pins`: what it is registered with; null: nothing is.
+  [[nodiscard]] static Result<std::unique_ptr<MappedPool>> start(
+      DeviceBackend* pins, const Pool& pool, std::size_t piece_bytes = kPieceBytes);
   // Waits for the piece under way; the registrations end before the mappings.
   ~MappedPool();
   MappedPool(const MappedPool&) = delete;
@@ -46,16 +58,13 @@ class MappedPool {
   [[nodiscard]] Status wait();
 
  private:
-  MappedPool(DeviceBackend& device, const HostPool& pool, std::size_t piece_chunks,
-             AddressRange range);
+  MappedPool(DeviceBackend* pins, const Pool& pool, std::size_t piece_chunks, AddressRange range);
   void run();
   [[nodiscard]] Status add_piece(std::size_t first, std::size_t count);
 
-  DeviceBackend& device_;
-  const HostPool& pool_;
-  const std::size_t chunk_bytes_;
+  DeviceBackend* const device_;  // that it is registered with, or null
+  const Pool pool_;
   const std::size_t piece_chunks_;
-  const bool pins_wanted_;
   AddressRange range_;
   std::vector<std::unique_ptr<HostPin>> pins_;  // the thread's until it ends
   std::atomic<std::size_t> ready_chunks_{0};    // all below are

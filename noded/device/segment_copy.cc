@@ -51,10 +51,10 @@ Status copy_from_host(DeviceBackend& device, const HostPool& host, Reservation& 
   if (can_use(mapped, chunks))
     return by_runs(*mapped, chunks, host.chunk_bytes(), segment.bytes(),
                    [&](const std::byte* from, std::size_t at, std::size_t count) {
-                     return device.copy_in(segment.data() + at, from, count);
+                     return device.copy_into(segment, at, from, count);
                    });
   PLEXRL_ASSIGN(const auto range, host.map(chunks, AddressRange::Access::kRead));
-  return device.copy_in(segment.data(), range.data(), segment.bytes());
+  return device.copy_into(segment, 0, range.data(), segment.bytes());
 }
 
 }  // namespace plexrl::device

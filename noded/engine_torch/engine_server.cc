@@ -239,9 +239,10 @@ void EngineServer::pump() {
       continue;
     }
     moving_ = next;
-    memory_.submit([this, command = next->command.get()] {
-      const Status outcome = command->work();
+    memory_.submit([this, next] {
+      const Status outcome = next->command->work();
       inbox_.post([this, outcome] { finish(outcome); });
+      next->command->settle();
     });
   }
 }

@@ -25,6 +25,7 @@ class FillCommand final : public MemoryCommand {
     for (const LateSegment& late : segments_) {
       PLEXRL_TRY(fill(late).within("model " + std::to_string(model_.id)));
       PLEXRL_TRY(zero_tail(table_, *late.segment));
+      table_.device().settle(*late.segment->place);
     }
     segments_.clear();
     return {};

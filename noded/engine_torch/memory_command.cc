@@ -43,6 +43,13 @@ Status map_segment(ModelTable& table, HeldSegment& segment,
   return {};
 }
 
+Status map_segment_to_copy(ModelTable& table, HeldSegment& segment,
+                           const std::vector<std::uint32_t>& chunks) {
+  PLEXRL_TRY(table.device().map_to_copy(*segment.place, chunks));
+  segment.device = chunks;
+  return {};
+}
+
 Status unmap_segment(ModelTable& table, HeldSegment& segment) {
   if (segment.device.empty()) return {};
   PLEXRL_TRY(table.device().unmap(*segment.place));

@@ -33,6 +33,9 @@ class MemoryCommand {
   // Checks the request and marks the model. After an error the other two are not called.
   [[nodiscard]] virtual Status prepare() = 0;
   [[nodiscard]] virtual Status work() = 0;
+  // On the memory thread, when the outcome of work() is on its way to finish() and next(), which
+  // may run at the same time: what nobody has to wait for.
+  virtual void settle() {}
   // Unmarks the model and makes the reply; `outcome` is that of work().
   [[nodiscard]] virtual wire::EngineBodyUnion finish(const Status& outcome) = 0;
 };
@@ -97,6 +100,9 @@ struct CopyTotals {
 [[nodiscard]] Status zero_tail(ModelTable& table, const HeldSegment& segment);
 [[nodiscard]] Status map_segment(ModelTable& table, HeldSegment& segment,
                                  const std::vector<std::uint32_t>& chunks);
+// For a segment that is copied in next, and settled then.
+[[nodiscard]] Status map_segment_to_copy(ModelTable& table, HeldSegment& segment,
+                                         const std::vector<std::uint32_t>& chunks);
 // Ok for one that is not mapped.
 [[nodiscard]] Status unmap_segment(ModelTable& table, HeldSegment& segment);
 // Unmaps everything of the model; goes on after an error and returns the first.

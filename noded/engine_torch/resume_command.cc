@@ -36,8 +36,14 @@ class ResumeCommand final : public MemoryCommand {
     if (status.ok()) status = undo_dropped_ops();
     if (status.ok()) return status;
     late_.clear();
+    copied_.clear();
     unmapped_ = unmap_model(table_, *model_);
     return status;
+  }
+
+  // The model's segments are this thread's to map and unmap, KV is not.
+  void settle() override {
+    for (device::Reservation* const place : copied_) table_.device().settle(*place);
   }
 
   wire::EngineBodyUnion finish(const Status& outcome) override {
@@ -78,8 +84,11 @@ class ResumeCommand final : public MemoryCommand {
     for (const auto& place : request_.segments) {
       HeldSegment* const segment = model_->find(place->kind);
       if (segment == nullptr) continue;
-      PLEXRL_TRY(map_segment(table_, *segment, place->device)
+      const bool copied = !place->host.empty() && place->kind != wire::SegmentKind::Kv;
+      PLEXRL_TRY((copied ? map_segment_to_copy(table_, *segment, place->device)
+                         : map_segment(table_, *segment, place->device))
                      .within(wire::EnumNameSegmentKind(place->kind)));
+      if (copied && !comes_late(*place)) copied_.push_back(segment->place.get());
     }
     return {};
   }
@@ -164,6 +173,7 @@ class ResumeCommand final : public MemoryCommand {
   HeldModel* model_ = nullptr;
   CopyTotals totals_;
   std::vector<LateSegment> late_;
+  std::vector<device::Reservation*> copied_;
   Status unmapped_;
 };
 

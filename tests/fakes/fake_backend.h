@@ -53,6 +53,8 @@ class FakeBackend final : public DeviceBackend {
   [[nodiscard]] Costs& costs() noexcept { return costs_; }
   // Virtual time that all calls took together. Any thread.
   [[nodiscard]] Duration spent() const noexcept { return Duration{spent_ns_}; }
+  // Mapped reservations that were settled, each time.
+  [[nodiscard]] int settled() const noexcept { return settled_; }
   // The next `copies` copies in are made; those after them stand still until let_in(-1).
   void let_in(int copies) noexcept { let_in_ = copies; }
   // From now on every call says LOST.
@@ -68,6 +70,7 @@ class FakeBackend final : public DeviceBackend {
                                std::size_t bytes) override;
   [[nodiscard]] Status copy_out(std::byte* host, const std::byte* device,
                                 std::size_t bytes) override;
+  void settle(Reservation& where) override { settled_ += where.mapped() ? 1 : 0; }
   [[nodiscard]] Status zero(std::byte* device, std::size_t bytes) override;
   [[nodiscard]] Result<DeviceMemory> memory() override;
   [[nodiscard]] Result<std::unique_ptr<HostPin>> pin(std::span<std::byte> host) override;
@@ -88,6 +91,7 @@ class FakeBackend final : public DeviceBackend {
   Faults faults_;
   Costs costs_;
   std::atomic<std::int64_t> spent_ns_{0};
+  std::atomic<int> settled_{0};
   std::atomic<std::byte> garbage_{kGarbage};
   std::atomic<bool> lost_{false};
   std::atomic<std::size_t> pins_{0};

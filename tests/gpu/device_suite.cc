@@ -153,6 +153,35 @@ void state_comes_back_after_a_suspend(DeviceBackend& backend, Checker& check) {
   PLEXRL_EXPECT(read_back(backend, check, place->data(), bytes) == in);
 }
 
+// Over a whole chunk of somebody else's, in two parts, used before it is settled and after it.
+void a_move_in_may_be_settled_later(DeviceBackend& backend, Checker& check) {
+  const std::size_t bytes = backend.chunk_bytes() + 1000;
+  const auto former = reserved(backend, check, 2 * backend.chunk_bytes());
+  const auto place = reserved(backend, check, bytes);
+  PLEXRL_NEED(former != nullptr && place != nullptr);
+  PLEXRL_NEED_OK(backend.map(*former, Chunks{5, 3}));
+  const Bytes rest(2 * backend.chunk_bytes(), std::byte{0x77});
+  PLEXRL_NEED_OK(backend.copy_in(former->data(), rest.data(), rest.size()));
+  PLEXRL_NEED_OK(backend.unmap(*former));
+  const Bytes in = pattern(bytes, 4);
+  backend.settle(*place);
+  for (const bool settled : {false, true}) {
+    PLEXRL_NEED_OK(backend.map_to_copy(*place, Chunks{5, 3}));
+    PLEXRL_NEED_OK(backend.copy_into(*place, 0, in.data(), 500));
+    PLEXRL_NEED_OK(backend.copy_into(*place, 500, in.data() + 500, bytes - 500));
+    PLEXRL_NEED_OK(backend.zero_tail(*place));
+    if (settled) backend.settle(*place);
+    PLEXRL_EXPECT(read_back(backend, check, place->data(), bytes) == in);
+    const std::size_t behind = 2 * backend.chunk_bytes() - bytes;
+    PLEXRL_EXPECT(all_are(read_back(backend, check, place->data() + bytes, behind), std::byte{0}));
+    PLEXRL_NEED_OK(backend.copy_in(place->data() + 7, in.data(), 100));
+    PLEXRL_EXPECT(read_back(backend, check, place->data() + 7, 100) ==
+                  Bytes(in.begin(), in.begin() + 100));
+    PLEXRL_NEED_OK(backend.unmap(*place));
+  }
+  PLEXRL_EXPECT(backend.map_to_copy(*place, Chunks{1}).code() == Code::INVALID_ARGUMENT);
+}
+
 void zero_clears_exactly_the_range(DeviceBackend& backend, Checker& check) {
   const std::size_t bytes = 2 * backend.chunk_bytes();
   const auto place = reserved(backend, check, bytes);
@@ -261,6 +290,7 @@ constexpr DeviceCase kCases[] = {
     {"CopiesInAndOutAnyLength", copies_in_and_out_any_length},
     {"ReservationsDoNotShareMemory", reservations_do_not_share_memory},
     {"StateComesBackAfterASuspend", state_comes_back_after_a_suspend},
+    {"AMoveInMayBeSettledLater", a_move_in_may_be_settled_later},
     {"ZeroClearsExactlyTheRange", zero_clears_exactly_the_range},
     {"UnmappedMemoryIsFreeAgain", unmapped_memory_is_free_again},
     {"PinnedHostMemoryCopiesLikeAnyOther", pinned_host_memory_copies_like_any_other},

@@ -65,10 +65,15 @@ std::vector<std::uint64_t> sizes_that_fit(const BenchSwapOptions& options, const
 }
 
 nlohmann::json row(const char* path, const SwapSpeed& speed, double huge_pages) {
-  return {{"bench", "swap"},         {"path", path},
-          {"bytes", speed.bytes},    {"repeats", speed.repeats},
-          {"gbps", speed.gbps},      {"raw_gbps", speed.raw_gbps},
-          {"ratio", speed.ratio},    {"ratio_after_larger", speed.ratio_after_larger},
+  return {{"bench", "swap"},
+          {"path", path},
+          {"bytes", speed.bytes},
+          {"repeats", speed.repeats},
+          {"gbps", speed.gbps},
+          {"raw_gbps", speed.raw_gbps},
+          {"ratio", speed.ratio},
+          {"ratio_after_larger", speed.ratio_after_larger},
+          {"ratio_filled", speed.ratio_filled},
           {"huge_pages", huge_pages}};
 }
 

@@ -80,7 +80,8 @@ Result<SwapCopy::Pool> SwapCopy::make_pool(const char* name, std::size_t chunks)
 
 Result<SwapCopy> SwapCopy::create(std::uint64_t bytes) {
   SwapCopy copy;
-  copy.chunks_ = chunks_for(std::max(bytes, kMinPool));
+  // One more, for what maps the pools whole gets them side by side, as below.
+  copy.chunks_ = chunks_for(std::max(bytes, kMinPool)) + 1;
   PLEXRL_ASSIGN(copy.device_pool_, make_pool("bench-device", copy.chunks_));
   PLEXRL_ASSIGN(copy.host_pool_, make_pool("bench-host", copy.chunks_));
   PLEXRL_ASSIGN(auto device_fd, duplicate(copy.device_pool_.fd));
@@ -95,25 +96,28 @@ Result<SwapCopy> SwapCopy::create(std::uint64_t bytes) {
 }
 
 // As SuspendCommand does it.
-Result<double> SwapCopy::move_out(device::Reservation& segment,
-                                  const std::vector<device::ChunkIndex>& chunks) {
+Result<SwapCopy::Seconds> SwapCopy::move_out(device::Reservation& segment,
+                                             const std::vector<device::ChunkIndex>& chunks) {
   PLEXRL_TRY(device_->map(segment, chunks));
   const TimePoint start = system_clock().now();
   PLEXRL_TRY(device::copy_to_host(*device_, *host_, segment, chunks, mapped_.get()));
   PLEXRL_TRY(device_->unmap(segment));
-  return seconds_since(start);
+  return Seconds{seconds_since(start), 0};
 }
 
 // As ResumeCommand does it.
-Result<double> SwapCopy::move_in(device::Reservation& segment,
-                                 const std::vector<device::ChunkIndex>& chunks) {
+Result<SwapCopy::Seconds> SwapCopy::move_in(device::Reservation& segment,
+                                            const std::vector<device::ChunkIndex>& chunks) {
   const TimePoint start = system_clock().now();
-  PLEXRL_TRY(device_->map(segment, chunks));
+  PLEXRL_TRY(device_->map_to_copy(segment, chunks));
   PLEXRL_TRY(device::copy_from_host(*device_, *host_, segment, chunks, mapped_.get()));
   PLEXRL_TRY(device_->zero_tail(segment));
   const double seconds = seconds_since(start);
+  const TimePoint told = system_clock().now();
+  device_->settle(segment);
+  const double filling = seconds_since(told);
   PLEXRL_TRY(device_->unmap(segment));
-  return seconds;
+  return Seconds{seconds, filling};
 }
 
 // Seconds of one copy between memory that is mapped already.
@@ -126,8 +130,8 @@ double SwapCopy::raw_seconds(RawCopy copy, std::uint64_t bytes, std::size_t slot
   return seconds_since(start);
 }
 
-Result<double> SwapCopy::move(device::Reservation& segment,
-                              const std::vector<device::ChunkIndex>& chunks, bool out) {
+Result<SwapCopy::Seconds> SwapCopy::move(device::Reservation& segment,
+                                         const std::vector<device::ChunkIndex>& chunks, bool out) {
   return out ? move_out(segment, chunks) : move_in(segment, chunks);
 }
 
@@ -158,7 +162,8 @@ Result<SwapSpeed> SwapCopy::measure_after(Former former, std::uint64_t bytes, bo
       for (const bool way : {true, false}) PLEXRL_TRY(move(*segment, chunks, way).status());
   }
   std::array<std::vector<double>, kRivals> seconds;
-  SwapSpeed speed{bytes, repeats_for(bytes), 0, 0, 0, 0};
+  std::vector<double> filled;
+  SwapSpeed speed{bytes, repeats_for(bytes), 0, 0, 0, 0, 0};
   for (std::uint32_t i = 0; i < speed.repeats; ++i) {
     for (std::size_t turn = 0; turn < kRivals; ++turn) {
       const std::size_t who = (i + turn) % kRivals;
@@ -168,8 +173,9 @@ Result<SwapSpeed> SwapCopy::measure_after(Former former, std::uint64_t bytes, bo
         continue;
       }
       take_slot(slot);
-      PLEXRL_ASSIGN(const double took, move(*segment, chunks, out));
-      seconds[who].push_back(took);
+      PLEXRL_ASSIGN(const Seconds took, move(*segment, chunks, out));
+      seconds[who].push_back(took.move);
+      filled.push_back(took.move + took.filling);
     }
   }
   const std::vector<double>& moves = seconds.back();
@@ -179,6 +185,7 @@ Result<SwapSpeed> SwapCopy::measure_after(Former former, std::uint64_t bytes, bo
     if (raw_gbps <= speed.raw_gbps) continue;
     speed.raw_gbps = raw_gbps;
     speed.ratio = median_ratio(seconds[k], moves);
+    speed.ratio_filled = median_ratio(seconds[k], filled);
   }
   return speed;
 }

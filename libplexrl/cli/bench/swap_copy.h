@@ -23,6 +23,8 @@ struct SwapSpeed {
   // The same where the chunks' former users filled them, so that what lies behind the bytes in the
   // last one has to be zeroed.
   double ratio_after_larger = 0;
+  // The same as `ratio` with the page tables that a move in leaves to be filled when nobody waits.
+  double ratio_filled = 0;
 };
 
 class SwapCopy {
@@ -53,12 +55,16 @@ class SwapCopy {
   enum class Former : bool { kAsLarge, kLarger };
   [[nodiscard]] Result<SwapSpeed> measure(std::uint64_t bytes, bool out);
   [[nodiscard]] Result<SwapSpeed> measure_after(Former former, std::uint64_t bytes, bool out);
-  [[nodiscard]] Result<double> move(device::Reservation& segment,
-                                    const std::vector<device::ChunkIndex>& chunks, bool out);
-  [[nodiscard]] Result<double> move_out(device::Reservation& segment,
+  struct Seconds {
+    double move = 0;
+    double filling = 0;  // after it
+  };
+  [[nodiscard]] Result<Seconds> move(device::Reservation& segment,
+                                     const std::vector<device::ChunkIndex>& chunks, bool out);
+  [[nodiscard]] Result<Seconds> move_out(device::Reservation& segment,
+                                         const std::vector<device::ChunkIndex>& chunks);
+  [[nodiscard]] Result<Seconds> move_in(device::Reservation& segment,
                                         const std::vector<device::ChunkIndex>& chunks);
-  [[nodiscard]] Result<double> move_in(device::Reservation& segment,
-                                       const std::vector<device::ChunkIndex>& chunks);
   void fill_chunks(const std::vector<device::ChunkIndex>& chunks);
   [[nodiscard]] double raw_seconds(RawCopy copy, std::uint64_t bytes, std::size_t slot, bool out);
 

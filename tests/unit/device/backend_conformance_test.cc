@@ -2,6 +2,7 @@
 // The suite of every DeviceBackend on cpu, fake, and cuda over the stub driver; and what only one
 // of them promises.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cstring>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include "device/cpu_backend.h"
 #include "device/cuda_backend.h"
+#include "device/huge_pages.h"
 #include "fakes/cuda_stub.h"
 #include "fakes/fake_backend.h"
 #include "gpu/device_suite.h"
@@ -25,6 +27,17 @@ constexpr std::size_t kCudaChunk = std::size_t{2} << 20;  // the stub's granular
 std::unique_ptr<DeviceBackend> make_cpu() {
   auto pool = create_cpu_pool("test-device", kChunk, kSuiteChunks);
   return open_cpu_backend(std::move(pool).value(), kChunk, kSuiteChunks).value();
+}
+
+// In huge pages, where there are any, and so with the pool mapped for good.
+std::unique_ptr<CpuBackend> make_whole_cpu() {
+  auto pool = create_cpu_pool("test-device", kHugePage, kSuiteChunks).value();
+  auto marks = PoolMarks::open(pool.get(), kHugePage, kSuiteChunks).value();
+  auto backend =
+      std::make_unique<CpuBackend>(std::move(pool), kHugePage, kSuiteChunks, std::move(marks));
+  backend->begin_whole_mapping();
+  EXPECT_TRUE(backend->await_whole_mapping().ok());
+  return backend;
 }
 
 std::unique_ptr<DeviceBackend> make_fake() {
@@ -43,7 +56,8 @@ struct Kind {
   std::string name;
   std::function<std::unique_ptr<DeviceBackend>()> make;
 };
-const std::vector<Kind> kKinds = {{"cpu", make_cpu}, {"fake", make_fake}, {"cuda", make_cuda}};
+const std::vector<Kind> kKinds = {
+    {"cpu", make_cpu}, {"cpu_whole", make_whole_cpu}, {"fake", make_fake}, {"cuda", make_cuda}};
 
 using Param = std::tuple<Kind, DeviceCase>;
 // The cpu backend faults where others refuse.
@@ -51,7 +65,7 @@ std::vector<Param> params() {
   std::vector<Param> out;
   for (const Kind& kind : kKinds)
     for (const DeviceCase& one : device_cases())
-      if (!one.refuses_unmapped || kind.name != "cpu") out.emplace_back(kind, one);
+      if (!one.refuses_unmapped || !kind.name.starts_with("cpu")) out.emplace_back(kind, one);
   return out;
 }
 class BackendConformance : public ::testing::TestWithParam<Param> {
@@ -130,9 +144,9 @@ class FailingCpuBackend final : public CpuBackend {
   int fail_run = 0;
 
  protected:
-  Status map_run(AddressRange& range, const ChunkRun& run) override {
+  Status map_run(AddressRange& range, const ChunkRun& run, Fill fill) override {
     if (fail_run != 0 && --fail_run == 0) return error(Code::IO, "fault on demand");
-    return CpuBackend::map_run(range, run);
+    return CpuBackend::map_run(range, run, fill);
   }
 };
 
@@ -151,6 +165,38 @@ TEST(CpuBackendDeathTest, AfterARollbackTheFirstRunIsGoneToo) {
   backend.fail_run = 2;
   ASSERT_FALSE(backend.map(*place, std::vector<ChunkIndex>{1, 5}).ok());
   EXPECT_DEATH({ place->data()[0] = std::byte{1}; }, "");
+}
+
+// Of this thread while it reads one byte. Sanitizers would fault their own memory in beside it.
+[[gnu::no_sanitize("address", "thread")]] long faults_of_reading(const std::byte* at) {
+  rusage before{};
+  rusage after{};
+  ::getrusage(RUSAGE_THREAD, &before);
+  static_cast<void>(*static_cast<const volatile std::byte*>(at));
+  ::getrusage(RUSAGE_THREAD, &after);
+  return after.ru_minflt - before.ru_minflt;
+}
+
+TEST(CpuBackend, SmallSegmentsAreCopiedPastTheirOwnMappingWhichSettleFills) {
+  const UniqueFd probe = create_cpu_pool("probe", kHugePage, 1).value();
+  if (AddressRange::pages_of(probe.get(), kHugePage) != AddressRange::Pages::kHuge)
+    GTEST_SKIP() << "no huge pages here";
+  const auto backend = make_whole_cpu();
+  const auto small = backend->reserve(kHugePage + 1000).value();
+  const std::vector<std::byte> bytes(small->bytes(), std::byte{0x42});
+  ASSERT_TRUE(backend->map_to_copy(*small, std::vector<ChunkIndex>{6, 1}).ok());
+  ASSERT_TRUE(backend->copy_into(*small, 0, bytes.data(), bytes.size()).ok());
+  ASSERT_TRUE(backend->zero_tail(*small).ok());
+  const std::byte* const last = small->data() + small->bytes() - 1;
+  EXPECT_EQ(faults_of_reading(last), 1) << "nobody has used it yet";
+  EXPECT_EQ(*last, std::byte{0x42});
+  ASSERT_TRUE(backend->unmap(*small).ok());
+  ASSERT_TRUE(backend->map_to_copy(*small, std::vector<ChunkIndex>{6, 1}).ok());
+  backend->settle(*small);
+  EXPECT_EQ(faults_of_reading(small->data()) + faults_of_reading(last), 0);
+  const auto large = backend->reserve(3 * kHugePage).value();
+  ASSERT_TRUE(backend->map_to_copy(*large, std::vector<ChunkIndex>{2, 3, 4}).ok());
+  EXPECT_EQ(faults_of_reading(large->data()), 0) << "filled at once";
 }
 
 // ---- fake

@@ -70,6 +70,15 @@ TEST_F(ServerMemory, AFreshModelStartsFromTheBase) {
   EXPECT_EQ(weight_of_next_step(1), FakeModelCode::kBaseWeight);
 }
 
+TEST_F(ServerMemory, WhatIsCopiedInIsSettled) {
+  resume_fresh();
+  ASSERT_NE(engine_.ask(suspend(0, 10, kCommitted)).AsEngineMoved(), nullptr);
+  const int before = engine_.device().settled();
+  ASSERT_NE(engine_.ask(resume_from(0, 10, 0, 0)).AsEngineMoved(), nullptr);
+  await_fill();
+  EXPECT_EQ(engine_.device().settled() - before, 4);
+}
+
 TEST_F(ServerMemory, SuspendAndResumeKeepTheBits) {
   resume_fresh();
   train(1, 5);
