@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/server.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 
 #include "base/log.h"
@@ -10,40 +8,14 @@
 namespace plexrl::api {
 namespace {
 
-// Accepted per turn of the loop, so that a storm of connections does not starve the ops.
-constexpr int kAcceptBatch = 16;
 // This part of all connections is root's alone: users together must not lock out its hooks.
 constexpr std::size_t kRootPart = 8;
-// The listener stays readable while no descriptor is free for the connection that waits, so
-// watching it on would only burn time.
-constexpr Duration kPause{100 * kMillisecond.ns};
 
 }  // namespace
 
 Status Server::start() {
-  PLEXRL_ASSIGN(
-      watch_, loop_.watch_io(listener_.get(), EPOLLIN, [this](std::uint32_t) { accept_ready(); }));
-  PLEXRL_ASSIGN(pause_, loop_.make_timer([this] { go_on(); }));
   PLEXRL_ASSIGN(hello_timer_, loop_.make_timer([this] { close_silent(); }));
-  return {};
-}
-
-void Server::stop_accepting() {
-  watch_.reset();
-  pause_.reset();
-}
-
-void Server::pause(const Status& why) {
-  watch_.set_events(0);
-  pause_.arm(system_clock().now() + kPause);
-  if (!paused_)
-    PLEXRL_LOG(kError, "%s; new connections wait (see LimitNOFILE)", why.to_string().c_str());
-  paused_ = true;
-}
-
-void Server::go_on() {
-  watch_.set_events(EPOLLIN);
-  accept_ready();
+  return acceptor_.start();
 }
 
 bool Server::admit(const wire::PeerCredentials& peer) {
@@ -54,18 +26,6 @@ bool Server::admit(const wire::PeerCredentials& peer) {
                               per_uid_[peer.uid] < std::max<std::size_t>(max_connections_ / 2, 1);
   if (!room) ++counts_.refused;
   return room;
-}
-
-void Server::accept_ready() {
-  for (int i = 0; i < kAcceptBatch; ++i) {
-    auto socket = wire::accept_unix(listener_.get());
-    if (!socket) {
-      if (socket.error().code() != Code::BUSY) pause(socket.error());
-      return;
-    }
-    paused_ = false;
-    take(*std::move(socket));
-  }
 }
 
 void Server::take(UniqueFd socket) {

@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "api/acceptor.h"
 #include "api/connection.h"
 
 namespace plexrl::api {
@@ -37,14 +38,13 @@ class Server {
   Server(loop::EventLoop& loop, UniqueFd listener, std::size_t max_connections,
          RequestHandler& handler, Duration hello_time = kHelloTime)
       : loop_(loop),
-        listener_(std::move(listener)),
+        acceptor_(loop, std::move(listener), [this](UniqueFd socket) { take(std::move(socket)); }),
         max_connections_(max_connections),
         handler_(handler),
         hello_time_(hello_time) {}
 
-  // Begins to accept. Without free descriptors or memory it pauses and tries again by itself.
-  [[nodiscard]] Status start();
-  void stop_accepting();
+  [[nodiscard]] Status start();  // begins to accept
+  void stop_accepting() { acceptor_.stop(); }
   void close_tenant(TenantId tenant);
   [[nodiscard]] std::set<TenantId> connected() const;
   [[nodiscard]] std::size_t connections_of(TenantId tenant) const;
@@ -53,24 +53,18 @@ class Server {
   [[nodiscard]] ServerCounts counts() const;
 
  private:
-  void accept_ready();
-  void pause(const Status& why);
-  void go_on();
   void take(UniqueFd socket);
   [[nodiscard]] bool admit(const wire::PeerCredentials& peer);
   void ended(SessionId session, const Status& why);
   void close_silent();
 
   loop::EventLoop& loop_;
-  UniqueFd listener_;
+  Acceptor acceptor_;
   std::size_t max_connections_;
   RequestHandler& handler_;
   Duration hello_time_;
   loop::Timer hello_timer_;
   std::map<SessionId, TimePoint> silent_;  // until when they may be; of live connections
-  loop::IoWatch watch_;
-  loop::Timer pause_;
-  bool paused_ = false;
   std::map<SessionId, std::unique_ptr<Connection>> connections_;
   std::map<uid_t, std::size_t> per_uid_;
   std::uint64_t next_session_ = 1;
