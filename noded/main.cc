@@ -28,6 +28,7 @@
 #include "engine/fake_engine.h"
 #include "engine/process_engine.h"
 #include "engine/stray_engines.h"
+#include "http/front.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
 #include "runtime/socket_reaper.h"
@@ -43,6 +44,9 @@ using namespace plexrl;  // NOLINT(google-build-using-namespace): the compositio
 // The memfds may be waited for; a running op gets this long to end or yield at SIGTERM.
 constexpr Duration kDrainTime{20 * kSecond.ns};
 constexpr Duration kDrainPoll{20 * kMillisecond.ns};
+// Then what still waits by HTTP is told to come again, and has this long to take that.
+constexpr Duration kAnswerTime{kSecond.ns};
+constexpr int kHttpBacklog = 1024;
 
 struct Options {
   std::string config_path;
@@ -172,11 +176,13 @@ class Daemon {
   Status open_devices();
   Status open_runtime();
   Status open_api();
+  Status open_http();
   Status watch_signals();
   Status reload();
   void reload_by_signal();
   void begin_drain();
   void drain();
+  [[nodiscard]] bool http_answered(TimePoint now);
   void ready(const Status& status);
 
   Options options_;
@@ -188,11 +194,14 @@ class Daemon {
   loop::Timer tick_;
   loop::Timer drain_tick_;
   TimePoint drain_until_;
+  TimePoint answer_until_;
   std::unique_ptr<device::DeviceUsers> device_users_;
   std::unique_ptr<runtime::Reaper> reaper_;
   std::unique_ptr<runtime::NodeRuntime> node_;
   std::unique_ptr<api::RequestRouter> router_;
   std::unique_ptr<api::Server> server_;
+  std::unique_ptr<http::Front> front_;
+  std::unique_ptr<http::HttpServer> http_;
   std::vector<loop::SignalWatch> signals_;
   Status failure_;
 };
@@ -229,6 +238,7 @@ Status Daemon::open() {
   PLEXRL_TRY(open_store());
   PLEXRL_TRY(open_runtime());
   PLEXRL_TRY(open_api());
+  PLEXRL_TRY(open_http());
   return watch_signals();
 }
 
@@ -296,8 +306,29 @@ Status Daemon::open_api() {
   server_ = std::make_unique<api::Server>(*loop_, std::move(listener), site_.daemon.max_connections,
                                           *router_);
   router_->connect(*server_);
-  node_->set_connection_hooks([this] { return server_->connected(); },
-                              [this](TenantId tenant) { server_->close_tenant(tenant); });
+  return {};
+}
+
+Status Daemon::open_http() {
+  PLEXRL_ASSIGN(auto listener,
+                wire::listen_unix(options_.run_dir + "/http.sock", 0666, kHttpBacklog));
+  front_ = std::make_unique<http::Front>(
+      *node_, *server_, [this](std::function<void()> work) { loop_->post(std::move(work)); });
+  http::HttpLimits limits;
+  limits.connections = site_.daemon.max_http_connections;
+  PLEXRL_ASSIGN(http_, http::HttpServer::create(*loop_, std::move(listener), *front_, limits));
+  front_->connect(*http_);
+  router_->set_more_metrics([this] { return front_->metrics(); });
+  node_->set_connection_hooks(
+      [this] {
+        std::set<TenantId> tenants = server_->connected();
+        tenants.merge(http_->connected());
+        return tenants;
+      },
+      [this](TenantId tenant) {
+        server_->close_tenant(tenant);
+        http_->close_tenant(tenant);
+      });
   return {};
 }
 
@@ -315,6 +346,7 @@ Status Daemon::watch_signals() {
 // Takes connections from now on.
 void Daemon::ready(const Status& status) {
   failure_ = status.ok() ? server_->start() : status;
+  if (failure_.ok()) failure_ = http_->start();
   if (!failure_.ok()) return loop_->exit(1);
   PLEXRL_LOG(kInfo, "node %s, pool %s: ready", options_.node.c_str(), node_->pool().name.c_str());
   loop::notify_systemd("READY=1");
@@ -337,17 +369,24 @@ void Daemon::begin_drain() {
   if (drain_until_.ns != 0) return;
   loop::notify_systemd("STOPPING=1");
   server_->stop_accepting();
+  http_->drain();
   drain_until_ = system_clock().now() + kDrainTime;
   drain();
 }
 
 void Daemon::drain() {
   const TimePoint now = system_clock().now();
-  if (node_->drain() || now >= drain_until_) {
+  if ((node_->drain() || now >= drain_until_) && http_answered(now)) {
     node_->detach();
     return loop_->exit(0);
   }
   drain_tick_.arm(now + kDrainPoll);
+}
+
+bool Daemon::http_answered(TimePoint now) {
+  http_->refuse_waiting(error(Code::UNAVAILABLE, "plexrld is going down for a restart; retry"));
+  if (answer_until_.ns == 0) answer_until_ = now + kAnswerTime;
+  return http_->idle() || now >= answer_until_;
 }
 
 Result<int> Daemon::run() {

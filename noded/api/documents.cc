@@ -296,8 +296,8 @@ Result<std::string> Documents::report(std::uint32_t job_id, const Viewer& viewer
   return dump(document);
 }
 
-std::string Documents::metrics(const Viewer& viewer) {
-  return dump({{"text", metrics_text(node_, server_.counts(), viewer)}});
+std::string Documents::metrics(const Viewer& viewer, const std::string& more) {
+  return dump({{"text", metrics_text(node_, server_.counts(), viewer) + more}});
 }
 
 std::string Documents::profiles(const Viewer& viewer) {
@@ -319,7 +319,8 @@ std::string Documents::profiles(const Viewer& viewer) {
   return dump({{"profiles", list}});
 }
 
-Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& viewer) {
+Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& viewer,
+                                      const std::string& more_metrics) {
   node_.accounting().advance(node_.clock().now());
   switch (query.kind) {
     case wire::QueryKind::Status:
@@ -331,7 +332,7 @@ Result<std::string> Documents::answer(const wire::QueryT& query, const Viewer& v
     case wire::QueryKind::Report:
       return report(query.job_id, viewer);
     case wire::QueryKind::Metrics:
-      return metrics(viewer);
+      return metrics(viewer, more_metrics);
     case wire::QueryKind::Profiles:
       return profiles(viewer);
   }

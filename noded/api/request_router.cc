@@ -281,7 +281,8 @@ void RequestRouter::attach_task(Connection& connection, std::uint64_t id,
 void RequestRouter::query(Connection& connection, std::uint64_t id, const wire::QueryT& request) {
   const Viewer viewer{connection.peer().uid,
                       is_admin(connection.peer(), node_.config().daemon.admin_groups)};
-  auto document = Documents(node_, *server_).answer(request, viewer);
+  const std::string more = more_metrics_ ? more_metrics_() : std::string();
+  auto document = Documents(node_, *server_).answer(request, viewer, more);
   if (!document) return done_or_fail(connection, id, document.error());
   wire::JsonT json;
   json.text = *std::move(document);

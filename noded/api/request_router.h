@@ -19,6 +19,8 @@ class RequestRouter final : public RequestHandler {
       : node_(node), socket_path_(std::move(socket_path)), reload_(std::move(reload)) {}
   // Before the first request; they know each other.
   void connect(Server& server) { server_ = &server; }
+  // What the answer to a query for metrics has besides; families in Prometheus' text format.
+  void set_more_metrics(std::function<std::string()> more) { more_metrics_ = std::move(more); }
 
   void handle(Connection& connection, wire::MessageT request, std::vector<UniqueFd> fds) override;
   void closed(SessionId session) override;
@@ -48,6 +50,7 @@ class RequestRouter final : public RequestHandler {
   runtime::NodeRuntime& node_;
   std::string socket_path_;
   std::function<Status()> reload_;
+  std::function<std::string()> more_metrics_;
   Server* server_ = nullptr;
 };
 

@@ -67,6 +67,7 @@ struct DaemonEntry {
   std::uint32_t engine_threads = 1;
   std::uint32_t max_queued_ops_per_tenant = 256;
   std::uint32_t max_connections = 1024;
+  std::uint32_t max_http_connections = 4096;
   std::uint32_t max_frame_mib = 64;
   std::uint64_t chunk_kib = 2048;
   std::uint64_t yield_timeout_ms = 30000;  // then the engine is ended and recovered

@@ -20,6 +20,8 @@ void fuzz_gguf(std::span<const std::uint8_t> bytes);
 void fuzz_safetensors(std::span<const std::uint8_t> bytes);
 // A chat template to the first zero byte, and behind it the text of a message.
 void fuzz_chat(std::span<const std::uint8_t> bytes);
+// The body of a request to the HTTP API.
+void fuzz_http_body(std::span<const std::uint8_t> bytes);
 // A tokenizer.json to the first zero byte, and behind it a text for it.
 void fuzz_tokenizer(std::span<const std::uint8_t> bytes);
 

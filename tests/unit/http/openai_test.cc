@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+// The routes of plexrld by raw HTTP, on fake engines. The loop runs in a thread of its own;
+// everything of the node is touched there only.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "api/request_router.h"
+#include "client/rpc_client.h"
+#include "device/device_backend.h"
+#include "engine/fake_engine.h"
+#include "http/front.h"
+#include "http_client.h"
+#include "slurm/grant.h"
+#include "store/writer_thread.h"
+
+namespace plexrl::http {
+namespace {
+
+using client::RpcClient;
+using nlohmann::json;
+
+TimePoint soon() { return system_clock().now() + Duration{10 * kSecond.ns}; }
+
+class OpenAiTest : public ::testing::Test {
+ protected:
+  OpenAiTest() {
+    ::signal(SIGPIPE, SIG_IGN);
+    char path[] = "/tmp/plexrl-openai-XXXXXX";
+    dir_ = ::mkdtemp(path);
+  }
+  ~OpenAiTest() override {
+    if (thread_.joinable()) {
+      loop_->post([this] { loop_->exit(0); });
+      thread_.join();
+    }
+    http_.reset();
+    server_.reset();
+    node_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";
+    const Status started = start();
+    ASSERT_TRUE(started.ok()) << started.to_string();
+    thread_ = std::thread([this] { EXPECT_TRUE(loop_->run()); });
+    token_ = open_job(11);
+    bearer_ = "Authorization: Bearer " + token_ + "\r\n";
+  }
+
+  static config::SiteConfig site() {
+    config::SiteConfig site;
+    site.cluster = "test";
+    config::PoolEntry pool;
+    pool.name = "rl";
+    pool.nodes = {"n1"};
+    pool.models = {"tiny"};
+    pool.host_memory_mib = 8;
+    pool.device_memory_mib = 1;
+    site.pools.push_back(pool);
+    config::ModelEntry model;
+    model.name = "tiny";
+    model.path = "/nowhere";
+    site.models.push_back(model);
+    site.daemon.chunk_kib = 4;
+    site.daemon.max_queued_ops_per_tenant = 4;
+    return site;
+  }
+  runtime::NodeSeams seams() {
+    return {system_clock(),
+            writes_,
+            [this](engine::EngineSpec spec, engine::EngineListener& listener) {
+              auto made = engine::make_fake_engine(*loop_, std::move(spec), listener, faults_);
+              engine_ = made.get();
+              return std::unique_ptr<engine::Engine>(std::move(made));
+            },
+            [](const state::PoolSizes& sizes) -> Result<runtime::Pools> {
+              runtime::Pools pools;
+              PLEXRL_ASSIGN(pools.device,
+                            device::create_cpu_pool("d", sizes.chunk_bytes, sizes.device_chunks));
+              PLEXRL_ASSIGN(pools.host,
+                            device::create_cpu_pool("h", sizes.chunk_bytes, sizes.host_chunks));
+              return pools;
+            },
+            [](const engine::EngineSpec&) { return false; },
+            runtime::random_token,
+            [this](TimePoint when) { timer_.arm(when); }};
+  }
+  Status start() {
+    PLEXRL_ASSIGN(timer_, loop_->make_timer([this] { node_->tick(); }));
+    PLEXRL_ASSIGN(node_, runtime::NodeRuntime::create(site(), {"n1", dir_, dir_, "boot"}, seams()));
+    PLEXRL_ASSIGN(auto listener, wire::listen_unix(dir_ + "/plexrld.sock", 0666));
+    router_ = std::make_unique<api::RequestRouter>(*node_, dir_ + "/plexrld.sock",
+                                                   [] { return Status(); });
+    server_ = std::make_unique<api::Server>(*loop_, std::move(listener), 64, *router_);
+    router_->connect(*server_);
+    PLEXRL_ASSIGN(auto web, wire::listen_unix(dir_ + "/http.sock", 0666));
+    front_ = std::make_unique<Front>(
+        *node_, *server_, [this](std::function<void()> f) { loop_->post(std::move(f)); });
+    PLEXRL_ASSIGN(http_, HttpServer::create(*loop_, std::move(web), *front_, {}));
+    front_->connect(*http_);
+    node_->set_connection_hooks([this] { return http_->connected(); },
+                                [this](TenantId tenant) { http_->close_tenant(tenant); });
+    return node_->start([this](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.to_string();
+      EXPECT_TRUE(server_->start().ok());
+      EXPECT_TRUE(http_->start().ok());
+    });
+  }
+  template <class Work>
+  void on_loop(Work work) {
+    std::promise<void> done;
+    loop_->post([&] {
+      work();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  template <class Condition>
+  void until(Condition condition) {
+    for (bool now = false; !now;) {
+      on_loop([&] { now = condition(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  Result<RpcClient> connect(const std::string& token = "") {
+    return RpcClient::connect({dir_ + "/plexrld.sock", token, "test"}, soon());
+  }
+  std::string open_job(std::uint32_t job, std::uint32_t uid = ::geteuid()) {
+    slurm::Grant grant;
+    grant.pool = "rl";
+    grant.host_memory_mib = 2;
+    grant.lora_rank = 8;
+    grant.models = {"tiny"};
+    wire::OpenJobT open;
+    open.job_id = job;
+    open.uid = uid;
+    open.grant = slurm::format_grant(grant);
+    auto hooks = connect();
+    const auto opened = hooks->call<wire::DoneT>(open, soon());
+    EXPECT_TRUE(opened) << opened.error().to_string();
+    wire::AttachTaskT attach;
+    attach.job_id = job;
+    attach.uid = uid;
+    attach.pid = ::getpid();
+    const auto reply = hooks->call<wire::AttachReplyT>(attach, soon());
+    EXPECT_TRUE(reply) << reply.error().to_string();
+    return reply ? reply->token : "";
+  }
+  // A LoRA model of the job with one published version, whose number is given back.
+  std::uint64_t publish(const std::string& token, const std::string& name) {
+    auto client = connect(token);
+    wire::CreateModelT create;
+    create.name = name;
+    create.mode = wire::TrainMode::Lora;
+    const auto model = client->call<wire::ModelInfoT>(create, soon());
+    EXPECT_TRUE(model) << model.error().to_string();
+    wire::SubmitOpT submit;
+    submit.model = model->model;
+    submit.seq = 1;
+    submit.args.Set(wire::SaveArgsT());
+    const auto saved = client->call<wire::OpReplyT>(submit, soon());
+    EXPECT_TRUE(saved) << saved.error().to_string();
+    return saved ? saved->value.AsSaveResult()->version : 0;
+  }
+
+  HttpClient web() { return HttpClient(dir_ + "/http.sock"); }
+  std::optional<HttpReply> post(const std::string& path, const json& body) {
+    return web().post(path, body.dump(), bearer_);
+  }
+  // The body of the answer, which has this status.
+  json answer(int status, const std::string& path, const json& body) {
+    const auto reply = post(path, body);
+    EXPECT_TRUE(reply);
+    EXPECT_EQ(reply ? reply->status : 0, status) << (reply ? reply->body : "");
+    return reply ? json::parse(reply->body) : json();
+  }
+
+  std::string dir_, token_, bearer_;
+  engine::FakeEngineOptions faults_;
+  engine::FakeEngine* engine_ = nullptr;  // the newest
+  std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
+  std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
+  store::WriteQueue writes_{*store_,
+                            [this](std::function<void()> f) { loop_->post(std::move(f)); }};
+  std::unique_ptr<store::WriterThread> writer_ = store::WriterThread::start(writes_).value();
+  loop::Timer timer_;
+  std::unique_ptr<runtime::NodeRuntime> node_;
+  std::unique_ptr<api::RequestRouter> router_;
+  std::unique_ptr<api::Server> server_;
+  std::unique_ptr<Front> front_;
+  std::unique_ptr<HttpServer> http_;
+  std::thread thread_;
+};
+
+TEST_F(OpenAiTest, HealthAndMetricsNeedNoToken) {
+  HttpClient client = web();
+  EXPECT_EQ(client.get("/health")->status, 200);
+  EXPECT_EQ(client.get("/healthz")->status, 200);
+  const auto metrics = client.get("/metrics");
+  ASSERT_TRUE(metrics);
+  EXPECT_NE(metrics->body.find("\nplexrl_ops_outstanding 0\n"), std::string::npos);
+  EXPECT_NE(metrics->body.find("\nplexrl_http_answers_total{status=\"200\"} 2\n"),
+            std::string::npos);
+  EXPECT_EQ(metrics->headers.at("content-type"), "text/plain; version=0.0.4; charset=utf-8");
+}
+
+TEST_F(OpenAiTest, OnlyTheJobsOwnUserWithItsTokenIsLetIn) {
+  HttpClient client = web();
+  const auto status = [&](const std::string& headers) {
+    const auto reply = client.get("/v1/models", headers);
+    if (reply && reply->status != 200) {
+      EXPECT_EQ(json::parse(reply->body)["error"]["type"], "AuthenticationError");
+    }
+    return reply ? reply->status : 0;
+  };
+  EXPECT_EQ(status(""), 401);
+  EXPECT_EQ(status("X-API-Key: nonsense\r\n"), 401);
+  EXPECT_EQ(status("Authorization: Basic " + token_ + "\r\n"), 401);
+  EXPECT_EQ(status("X-API-Key: " + open_job(12, 54321) + "\r\n"), 401);
+  EXPECT_EQ(status(bearer_), 200);
+  EXPECT_EQ(status("X-API-Key: " + token_ + "\r\n"), 200);
+  EXPECT_EQ(status("X-API-Key: tml-" + token_ + "\r\n"), 200);
+  wire::CloseJobT close;
+  close.job_id = 11;
+  ASSERT_TRUE(connect()->call<wire::DoneT>(close, soon()));
+  HttpClient later = web();
+  EXPECT_EQ(later.get("/v1/models", bearer_)->status, 401);
+}
+
+TEST_F(OpenAiTest, PathsThatAreNotThereAreCounted) {
+  HttpClient client = web();
+  for (const char* path : {"/", "/v1", "/v1/models/", "/v1/completions/", "/../v1/models",
+                           "/v1/%6dodels", "//v1/models", "/HEALTH"})
+    EXPECT_EQ(client.get(path, bearer_)->status, 404) << path;
+  const auto method = client.get("/v1/completions", bearer_);
+  EXPECT_EQ(method->status, 405);
+  EXPECT_EQ(method->headers.at("allow"), "POST");
+  const auto metrics = client.get("/metrics")->body;
+  EXPECT_NE(metrics.find("\nplexrl_http_unknown_routes_total 8\n"), std::string::npos);
+}
+
+TEST_F(OpenAiTest, TheModelsOfTheJobAreListed) {
+  const std::uint64_t version = publish(token_, "policy");
+  (void)publish(open_job(12), "secret");
+  HttpClient client = web();
+  const json list = json::parse(client.get("/v1/models", bearer_)->body);
+  ASSERT_EQ(list["data"].size(), 3U);
+  EXPECT_EQ(list["data"][0]["id"], "tiny");
+  EXPECT_EQ(list["data"][0]["parent"], nullptr);
+  EXPECT_EQ(list["data"][0]["max_model_len"], 64);
+  EXPECT_EQ(list["data"][1]["id"], "policy");
+  EXPECT_EQ(list["data"][1]["parent"], "tiny");
+  EXPECT_EQ(list["data"][2]["id"], "policy@" + std::to_string(version));
+  EXPECT_EQ(json::parse(client.get("/v1/models/tin%79", bearer_)->body)["id"], "tiny");
+  EXPECT_EQ(client.get("/v1/models/secret", bearer_)->status, 404);
+  EXPECT_EQ(client.get("/v1/models/tin%", bearer_)->status, 404);
+}
+
+TEST_F(OpenAiTest, TextAndTokensAreCompleted) {
+  const json body{{"model", "tiny"}, {"prompt", "12+34="}, {"max_tokens", 3}, {"seed", 5}};
+  const json text = answer(200, "/v1/completions", body);
+  EXPECT_EQ(text["object"], "text_completion");
+  EXPECT_EQ(text["model"], "tiny");
+  EXPECT_EQ(text["usage"]["prompt_tokens"], 6);
+  EXPECT_EQ(text["usage"]["completion_tokens"], 3);
+  json ids = body;
+  ids["prompt"] = {{1, 2, 10}, {3}};
+  ids["n"] = 2;
+  ids["logprobs"] = 0;
+  ids["return_token_ids"] = true;
+  const json tokens = answer(200, "/v1/completions", ids);
+  ASSERT_EQ(tokens["choices"].size(), 4U);
+  EXPECT_EQ(tokens["choices"][3]["index"], 3);
+  EXPECT_EQ(tokens["choices"][1]["prompt_token_ids"], json({1, 2, 10}));
+  EXPECT_EQ(tokens["choices"][2]["prompt_token_ids"], json({3}));
+  EXPECT_EQ(tokens["choices"][0]["token_ids"].size(), 3U);
+  EXPECT_EQ(tokens["choices"][0]["logprobs"]["token_logprobs"].size(), 3U);
+  EXPECT_EQ(tokens["usage"]["prompt_tokens"], 4);
+  // The same seed gives the same tokens.
+  EXPECT_EQ(answer(200, "/v1/completions", ids)["choices"], tokens["choices"]);
+  json streamed = ids;
+  streamed["stream"] = true;
+  const auto events = post("/v1/completions", streamed);
+  EXPECT_EQ(events->headers.at("content-type"), "text/event-stream");
+  EXPECT_TRUE(events->body.ends_with("\n\ndata: [DONE]\n\n"));
+}
+
+TEST_F(OpenAiTest, AnAdapterIsSampledByItsNameAndItsVersion) {
+  const std::string version = std::to_string(publish(token_, "policy"));
+  json body{{"model", "policy"}, {"prompt", "1"}, {"max_tokens", 2}, {"seed", 1}};
+  const json newest = answer(200, "/v1/completions", body);
+  body["model"] = "policy@" + version;
+  EXPECT_EQ(answer(200, "/v1/completions", body)["choices"], newest["choices"]);
+  body["model"] = "policy@0";
+  (void)answer(200, "/v1/completions", body);
+  for (const char* name : {"policy@99", "policy@", "policy@x", "@1", "other", "base:other"}) {
+    body["model"] = name;
+    EXPECT_EQ(answer(404, "/v1/completions", body)["error"]["type"], "NotFoundError") << name;
+  }
+  // Of another job nothing is told, not even that it is there.
+  (void)publish(open_job(12), "secret");
+  body["model"] = "secret";
+  const std::string there = answer(404, "/v1/completions", body)["error"]["message"];
+  EXPECT_EQ(there, "The model `secret` does not exist.");
+}
+
+TEST_F(OpenAiTest, WhatIsWrongIsSaidWithItsField) {
+  json error = answer(400, "/v1/completions", {{"model", "tiny"}, {"prompt", "xyz"}})["error"];
+  EXPECT_EQ(error["param"], "prompt");
+  EXPECT_EQ(error["type"], "BadRequestError");
+  error = answer(400, "/v1/completions", {{"prompt", "1"}, {"n", 0}})["error"];
+  EXPECT_EQ(error["param"], "n");
+  error = answer(400, "/v1/completions", {{"prompt", "1"}, {"max_tokens", 64}})["error"];
+  EXPECT_EQ(error["code"], "TOO_LARGE");
+  error = answer(400, "/v1/completions", {{"prompt", json::array({1000})}})["error"];
+  EXPECT_NE(error["message"].get<std::string>().find("vocabulary"), std::string::npos);
+  error = answer(400, "/v1/chat/completions",
+                 {{"messages", {{{"role", "user"}, {"content", "1"}}}}})["error"];
+  EXPECT_NE(error["message"].get<std::string>().find("chat template"), std::string::npos);
+  EXPECT_EQ(web().post("/v1/completions", "{", bearer_)->status, 400);
+  EXPECT_EQ(web().post("/v1/completions", std::string((1 << 20) + 1, ' '), bearer_)->status, 413);
+}
+
+TEST_F(OpenAiTest, TokensThereAndBack) {
+  const json tokens = answer(200, "/tokenize", {{"prompt", "1+2"}, {"return_token_strs", true}});
+  EXPECT_EQ(tokens["tokens"], json({1, 10, 2}));
+  EXPECT_EQ(tokens["count"], 3);
+  EXPECT_EQ(tokens["max_model_len"], 64);
+  EXPECT_EQ(tokens["token_strs"], json({"1", "+", "2"}));
+  EXPECT_EQ(answer(200, "/detokenize", {{"tokens", {1, 10, 2}}})["prompt"], "1+2");
+  EXPECT_EQ(answer(200, "/detokenize", {{"tokens", {31, 2147483647}}})["prompt"],
+            "\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(answer(400, "/detokenize", {{"tokens", {-1}}})["error"]["param"], "tokens");
+}
+
+// Ops that do not end before they are cancelled.
+class SlowEngineTest : public OpenAiTest {
+ protected:
+  SlowEngineTest() { faults_.op_time = Duration{3600 * kSecond.ns}; }
+  HttpClient begin() {
+    HttpClient client = web();
+    EXPECT_TRUE(
+        client.send(post_request("/v1/completions", R"({"prompt":"1","max_tokens":2})", bearer_)));
+    return client;
+  }
+  std::size_t ops() { return node_->ops().all().size(); }
+};
+
+TEST_F(SlowEngineTest, AFullQueueSaysWhenToComeAgain) {
+  std::vector<HttpClient> clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(begin());
+  until([&] { return ops() == 4; });
+  const auto refused = post("/v1/completions", {{"prompt", "1"}});
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_EQ(json::parse(refused->body)["error"]["code"], "BUSY");
+  EXPECT_EQ(refused->headers.count("retry-after"), 1U);
+}
+
+TEST_F(SlowEngineTest, AClientThatGoesAwayTakesItsOpAlong) {
+  HttpClient stays = begin();
+  until([&] { return ops() == 1; });
+  HttpClient goes = begin();
+  until([&] { return ops() == 2; });
+  goes.close();
+  until([&] { return ops() == 1; });
+}
+
+TEST_F(SlowEngineTest, TheEndOfTheJobIsToldToWhatWaits) {
+  HttpClient waits = begin();
+  until([&] { return ops() == 1; });
+  wire::CloseJobT close;
+  close.job_id = 11;
+  ASSERT_TRUE(connect()->call<wire::DoneT>(close, soon()));
+  EXPECT_EQ(waits.read()->status, 401);
+  until([&] { return ops() == 0; });
+}
+
+TEST_F(SlowEngineTest, ARestartIsToldAsSomethingToRetry) {
+  HttpClient waits = begin();
+  until([&] { return ops() == 1; });
+  on_loop([&] {
+    (void)node_->drain();
+    http_->drain();
+    http_->refuse_waiting(error(Code::UNAVAILABLE, "a restart"));
+  });
+  const auto told = waits.read();
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->status, 503);
+  EXPECT_EQ(told->headers.count("retry-after"), 1U);
+}
+
+}  // namespace
+}  // namespace plexrl::http
