@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -23,6 +24,17 @@ def fail(text):
 
 def say(text):
     print(f"{PROGRAM}: {text}", file=sys.stderr, flush=True)
+
+
+def end_on_signals():
+    """A signal ends the program by an exception; more of them do not disturb what it then takes down."""
+    def ended(*_):
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
+        fail("ended by a signal")
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        signal.signal(number, ended)
 
 
 class Lab:
