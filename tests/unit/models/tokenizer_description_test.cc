@@ -83,12 +83,12 @@ TEST_F(TokenizerDescriptionTest, BrokenFilesAreNamed) {
                           Case{"tokenizer_config.json", "1"}, Case{"generation_config.json", ""},
                           Case{"generation_config.json", R"({"eos_token_id":"x"})"},
                           Case{"config.json", R"({"eos_token_id":[1.5]})"}}) {
+    TearDown();
     SetUp();
     write(one.file, one.text);
     const auto made = describe_tokenizer(directory_, 7);
     EXPECT_EQ(made.error().code(), Code::CORRUPT) << one.file << " " << one.text;
     EXPECT_NE(made.error().text().find(one.file), std::string::npos) << made.error().text();
-    TearDown();
   }
 }
 
