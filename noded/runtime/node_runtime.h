@@ -100,8 +100,8 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] Accounting& accounting() { return accounting_; }
   [[nodiscard]] const ProfileBook& profile_book() const { return profile_book_; }
   [[nodiscard]] EngineSupervisor& engines() { return engines_; }
-  // Why the store does not take training ops and results; empty while it does.
   [[nodiscard]] const OpLog& log() const { return log_; }
+  // Why the store does not take training ops and results; empty while it does.
   [[nodiscard]] const std::string& store_trouble() const { return log_.trouble(); }
 
   void engine_ready(EngineId engine, const wire::EngineHelloT& hello) override;
