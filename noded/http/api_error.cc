@@ -3,6 +3,8 @@
 
 #include <cstdio>
 
+#include "tokenizer/utf8.h"
+
 namespace plexrl::http {
 namespace {
 
@@ -58,17 +60,17 @@ int http_status(Code code) {
 
 std::string json_string(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text) {
+  for (const char c : tokenizer::replace_invalid_utf8(text)) {
     const auto byte = static_cast<unsigned char>(c);
     char escaped[8];
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;
-    } else if (byte < 0x20) {
+    } else if (byte < 0x20 || byte == 0x7f) {
       std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
       out += escaped;
     } else {
-      out += byte < 0x7f ? c : '?';
+      out += c;
     }
   }
   return out + "\"";

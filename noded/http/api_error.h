@@ -19,7 +19,7 @@ namespace plexrl::http {
                                       const std::string& field = "");
 [[nodiscard]] Response error_response(int http_status, Code code, const std::string& text,
                                       const std::string& field = "");
-// As a JSON string with its quotes; bytes that are not UTF-8 become '?'.
+// As a JSON string with its quotes; bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string json_string(std::string_view text);
 
 }  // namespace plexrl::http

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tokenizer/utf8.h"
+
 namespace plexrl::http {
 namespace {
 
@@ -25,7 +27,7 @@ RowBytes row_bytes(const TextCodec& codec, const Tokens& tokens, bool skip_speci
   for (const std::int32_t id : tokens) {
     if (!skip_special || !codec.is_special(id)) {
       const std::string_view piece = codec.bytes_of(id);
-      row.bytes += piece.empty() ? "\xEF\xBF\xBD" : piece;
+      row.bytes += piece.empty() ? tokenizer::kReplacement : piece;
     }
     row.ends.push_back(row.bytes.size());
   }

@@ -5,12 +5,14 @@
 
 #include "http/body_fields.h"
 #include "http/chat_input.h"
+#include "runtime/op_limits.h"
 
 namespace plexrl::http {
 namespace {
 
+using runtime::kMaxRows;
+
 constexpr std::uint32_t kMaxTokens = 1U << 24;  // the model's context is checked with the op
-constexpr std::uint32_t kMaxRows = 4096;        // as runtime/op_check.cc
 
 // Numbers that ask for nothing only at one value.
 struct NeutralNumber {

@@ -264,10 +264,13 @@ bool HttpServer::begin_request(Connection& connection, const char* path, const c
   set_deadline(connection, limits_.body_time);
   if (announced_bytes(connection.mhd) <= connection.body_limit) return true;
   connection.refused = 413;
-  connection.exchange->answer(app_.refusal(413, "the body is larger than the " +
-                                                    std::to_string(connection.body_limit) +
-                                                    " bytes that this path takes"));
+  connection.exchange->answer(too_large(connection));
   return send_answer(connection);
+}
+
+Response HttpServer::too_large(const Connection& connection) const {
+  return app_.refusal(413, "the body is larger than the " + std::to_string(connection.body_limit) +
+                               " bytes that this path takes");
 }
 
 bool HttpServer::take_body(Connection& connection, const char* data, std::size_t bytes) {
@@ -298,9 +301,7 @@ bool HttpServer::request_complete(Connection& connection) {
     clear_deadline(connection);
     if (connection.refused != 0) {
       exchange.answer(connection.refused == 413
-                          ? app_.refusal(413, "the body is larger than the " +
-                                                  std::to_string(connection.body_limit) +
-                                                  " bytes that this path takes")
+                          ? too_large(connection)
                           : app_.refusal(429, "too many bytes of requests are held; retry"));
       return send_answer(connection);
     }

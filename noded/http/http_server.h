@@ -86,6 +86,7 @@ class HttpServer {
   void arm(loop::Timer& timer, TimePoint when);
   // These say whether the connection goes on.
   [[nodiscard]] bool begin_request(Connection& connection, const char* path, const char* method);
+  [[nodiscard]] Response too_large(const Connection& connection) const;
   [[nodiscard]] bool take_body(Connection& connection, const char* data, std::size_t bytes);
   [[nodiscard]] bool request_complete(Connection& connection);
   [[nodiscard]] bool send_answer(Connection& connection);

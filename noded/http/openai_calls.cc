@@ -74,19 +74,13 @@ class CompletionCall final : public ModelCall {
     char id[24];
     std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(random_number()));
     completion_.id = id;
-    completion_.created_s = unix_time();
+    completion_.created_s = std::time(nullptr);
     completion_.model = model_name_;
     if (!request_.stream) return answer(completion_json(request_, codec(), completion_));
     answer(completion_events(request_, codec(), completion_), "text/event-stream");
   }
 
  private:
-  static std::int64_t unix_time() {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec;
-  }
-
   Status encode() {
     if (request_.chat != nullptr) {
       PLEXRL_ASSIGN(Tokens tokens, codec().encode_chat(*request_.chat));

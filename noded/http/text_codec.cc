@@ -6,7 +6,7 @@
 
 #include "chat/chat_template.h"
 #include "http/chat_input.h"
-#include "tokenizer/tokenizer.h"
+#include "models/tokenizer_parts.h"
 #include "tokenizer/utf8.h"
 
 namespace plexrl::http {
@@ -20,13 +20,8 @@ constexpr std::size_t kMaxCharacters = 1U << 20;
 
 // Bytes of the character that `text` begins with; 0: none.
 std::size_t character_bytes(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text.front());
-  const std::size_t bytes = first < 0x80             ? 1
-                            : (first & 0xE0) == 0xC0 ? 2
-                            : (first & 0xF0) == 0xE0 ? 3
-                            : (first & 0xF8) == 0xF0 ? 4
-                                                     : 0;
-  return bytes <= text.size() ? bytes : 0;
+  const tokenizer::Utf8Step step = tokenizer::utf8_step(text);
+  return step.kind == tokenizer::Utf8::kCharacter ? step.bytes : 0;
 }
 
 // One token per character: {"type":"char","alphabet":"..."}.
@@ -82,16 +77,12 @@ class CharCodec final : public TextCodec {
 class BpeCodec final : public TextCodec {
  public:
   static Result<std::shared_ptr<const TextCodec>> parse(const json& description) {
-    const auto parts = description.find("tokenizer");
-    if (parts == description.end())
-      return error(Code::INVALID_ARGUMENT, "tokenizer: 'tokenizer' is missing");
+    PLEXRL_ASSIGN(model::TokenizerParts parts, model::read_tokenizer_parts(description));
     auto codec = std::make_shared<BpeCodec>();
-    PLEXRL_ASSIGN(codec->tokenizer_, tokenizer::Tokenizer::from_json(parts->dump()));
-    const auto ends = description.find("eos_token_ids");
-    if (ends != description.end() && ends->is_array())
-      for (const json& id : *ends)
-        if (id.is_number_unsigned()) codec->ends_.push_back(id.get<std::int32_t>());
-    codec->read_template(description);
+    codec->tokenizer_ = std::move(parts.tokenizer);
+    codec->ends_ = std::move(parts.ends);
+    codec->tokens_ = parts.tokens;
+    codec->read_template(parts.chat_template);
     return std::shared_ptr<const TextCodec>(std::move(codec));
   }
 
@@ -119,17 +110,13 @@ class BpeCodec final : public TextCodec {
   const Tokens& ends() const override { return ends_; }
 
  private:
-  void read_template(const json& description) {
-    const auto tokens = description.find("tokens");
-    if (tokens != description.end() && tokens->is_object())
-      for (const auto& [name, token] : tokens->items()) tokens_[name] = token;
-    const auto text = description.find("chat_template");
-    if (text == description.end() || !text->is_string()) {
+  void read_template(const std::string& text) {
+    if (text.empty()) {
       template_error_ =
           error(Code::UNSUPPORTED, "the model has no chat template; use /v1/completions");
       return;
     }
-    auto parsed = chat::ChatTemplate::parse(text->get_ref<const std::string&>());
+    auto parsed = chat::ChatTemplate::parse(text);
     if (parsed) template_ = *std::move(parsed);
     if (!parsed) template_error_ = parsed.error().within("the model's chat template");
   }
@@ -160,7 +147,7 @@ std::string TextCodec::decode(const Tokens& tokens, bool skip_special) const {
   for (const std::int32_t id : tokens) {
     if (skip_special && is_special(id)) continue;
     const std::string_view piece = bytes_of(id);
-    bytes += piece.empty() ? "\xEF\xBF\xBD" : piece;
+    bytes += piece.empty() ? tokenizer::kReplacement : piece;
   }
   return valid_text(bytes);
 }

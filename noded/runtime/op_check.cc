@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/op_limits.h"
+
 namespace plexrl::runtime {
 namespace {
-
-constexpr std::size_t kMaxRows = 4096;  // rows of one generate, sequences, data: bounds the result
 
 template <class T>
 bool none(const std::vector<std::unique_ptr<T>>& list) {
@@ -47,7 +47,7 @@ Result<OpSize> check(const wire::GenerateArgsT& args, const ModelShape& shape) {
     return error(Code::INVALID_ARGUMENT, "generate needs at least one prompt");
   const std::uint64_t rows = args.prompts.size() * std::uint64_t{args.samples_per_prompt};
   if (rows == 0 || rows > kMaxRows)
-    return error(Code::INVALID_ARGUMENT, "%llu rows: 1 to %zu are possible",
+    return error(Code::INVALID_ARGUMENT, "%llu rows: 1 to %u are possible",
                  static_cast<unsigned long long>(rows), kMaxRows);
   PLEXRL_TRY(check_sampling_options(args));
   OpSize size;
@@ -64,7 +64,7 @@ Result<OpSize> check(const wire::GenerateArgsT& args, const ModelShape& shape) {
 
 Result<OpSize> check(const wire::LogprobsArgsT& args, const ModelShape& shape) {
   if (args.sequences.empty() || args.sequences.size() > kMaxRows || none(args.sequences))
-    return error(Code::INVALID_ARGUMENT, "logprobs needs 1 to %zu sequences", kMaxRows);
+    return error(Code::INVALID_ARGUMENT, "logprobs needs 1 to %u sequences", kMaxRows);
   OpSize size;
   for (std::size_t i = 0; i < args.sequences.size(); ++i) {
     const auto& tokens = args.sequences[i]->tokens;
@@ -103,7 +103,7 @@ Status check_datum(const wire::DatumT& datum, wire::LossKind loss, const ModelSh
 
 Result<OpSize> check(const wire::ForwardBackwardArgsT& args, const ModelShape& shape) {
   if (args.data.empty() || args.data.size() > kMaxRows || none(args.data))
-    return error(Code::INVALID_ARGUMENT, "forward_backward needs 1 to %zu data", kMaxRows);
+    return error(Code::INVALID_ARGUMENT, "forward_backward needs 1 to %u data", kMaxRows);
   if (args.loss > wire::LossKind::MAX)
     return error(Code::UNSUPPORTED, "loss %d is not known here", static_cast<int>(args.loss));
   if (!(args.clip_low >= 0.0F) || !(args.clip_high >= args.clip_low) ||

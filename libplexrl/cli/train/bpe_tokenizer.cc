@@ -3,62 +3,18 @@
 
 #include <algorithm>
 
+#include "models/tokenizer_parts.h"
+
 namespace plexrl::cli {
-namespace {
 
 using nlohmann::json;
 
-Status check_size(const json& description, std::size_t tokens) {
-  const auto found = description.find("vocab_size");
-  if (found == description.end() || !found->is_number_unsigned())
-    return error(Code::INVALID_ARGUMENT, "tokenizer: 'vocab_size' is missing");
-  if (tokens <= found->get<std::uint64_t>()) return {};
-  return error(Code::INVALID_ARGUMENT,
-               "tokenizer: tokenizer.json has %zu tokens, the model %llu: they do not belong "
-               "together",
-               tokens, static_cast<unsigned long long>(found->get<std::uint64_t>()));
-}
-
-Result<Tokens> end_tokens(const json& description, std::size_t tokens) {
-  Tokens ends;
-  const auto found = description.find("eos_token_ids");
-  if (found == description.end() || !found->is_array())
-    return error(Code::INVALID_ARGUMENT, "tokenizer: 'eos_token_ids' is missing");
-  for (const json& id : *found) {
-    const bool known = id.is_number_unsigned() && id.get<std::uint64_t>() < tokens;
-    if (!known)
-      return error(Code::INVALID_ARGUMENT, "tokenizer: end token %s is not in tokenizer.json",
-                   id.dump().c_str());
-    ends.push_back(id.get<std::int32_t>());
-  }
-  return ends;
-}
-
-// What is missing or of another type is not there: only --chat needs it.
-ChatSource chat_source(const json& description) {
-  ChatSource source;
-  if (const auto text = description.find("chat_template");
-      text != description.end() && text->is_string())
-    source.text = text->get<std::string>();
-  const auto tokens = description.find("tokens");
-  if (tokens == description.end() || !tokens->is_object()) return source;
-  for (const auto& [name, token] : tokens->items())
-    if (token.is_string()) source.tokens[name] = token.get<std::string>();
-  return source;
-}
-
-}  // namespace
-
 Result<std::unique_ptr<TextTokenizer>> BpeTokenizer::parse(const json& description) {
-  if (!description.is_object() || !description.contains("tokenizer"))
-    return error(Code::INVALID_ARGUMENT, "tokenizer: 'tokenizer' is missing");
+  PLEXRL_ASSIGN(model::TokenizerParts parts, model::read_tokenizer_parts(description));
   auto made = std::make_unique<BpeTokenizer>();
-  const std::string text = description["tokenizer"].dump();
-  PLEXRL_ASSIGN(made->tokenizer_, tokenizer::Tokenizer::from_json(text));
-  const std::size_t tokens = made->tokenizer_->vocabulary();
-  PLEXRL_TRY(check_size(description, tokens));
-  PLEXRL_ASSIGN(made->ends_, end_tokens(description, tokens));
-  made->chat_ = chat_source(description);
+  made->tokenizer_ = std::move(parts.tokenizer);
+  made->ends_ = std::move(parts.ends);
+  made->chat_ = {std::move(parts.chat_template), std::move(parts.tokens)};
   return std::unique_ptr<TextTokenizer>(std::move(made));
 }
 

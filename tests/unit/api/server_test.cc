@@ -5,7 +5,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,16 +12,10 @@
 
 #include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "api/request_router.h"
-#include "client/rpc_client.h"
-#include "device/device_backend.h"
-#include "engine/fake_engine.h"
-#include "slurm/grant.h"
-#include "store/writer_thread.h"
+#include "node_loop.h"
 
 namespace plexrl::api {
 namespace {
@@ -30,109 +23,19 @@ namespace {
 using client::RpcClient;
 using nlohmann::json;
 
-TimePoint soon() { return system_clock().now() + Duration{10 * kSecond.ns}; }
-
-class ServerTest : public ::testing::Test {
+class ServerTest : public NodeLoopTest {
  protected:
-  ServerTest() {
-    char path[] = "/tmp/plexrl-api-XXXXXX";
-    dir_ = ::mkdtemp(path);
-    socket_ = dir_ + "/plexrld.sock";
-  }
-  ~ServerTest() override {
-    if (thread_.joinable()) {
-      loop_->post([this] { loop_->exit(0); });
-      thread_.join();
-    }
-    server_.reset();
-    node_.reset();
-    std::filesystem::remove_all(dir_);
-  }
+  ServerTest() { site_.daemon.max_connections = 8; }
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";
     ASSERT_TRUE(start().ok());
-    thread_ = std::thread([this] { EXPECT_TRUE(loop_->run()); });
-  }
-
-  static config::SiteConfig site() {
-    config::SiteConfig site;
-    site.cluster = "test";
-    config::PoolEntry pool;
-    pool.name = "rl";
-    pool.nodes = {"n1"};
-    pool.models = {"tiny"};
-    pool.host_memory_mib = 8;
-    pool.device_memory_mib = 1;
-    site.pools.push_back(pool);
-    config::ModelEntry model;
-    model.name = "tiny";
-    model.path = "/nowhere";
-    site.models.push_back(model);
-    site.daemon.chunk_kib = 4;
-    site.daemon.max_connections = 8;
-    return site;
+    run_loop();
   }
   Status start() {
-    PLEXRL_ASSIGN(timer_, loop_->make_timer([this] { node_->tick(); }));
-    runtime::NodeSeams seams{
-        system_clock(),
-        writes_,
-        [this](engine::EngineSpec spec, engine::EngineListener& listener) {
-          return std::unique_ptr<engine::Engine>(
-              engine::make_fake_engine(*loop_, std::move(spec), listener));
-        },
-        [](const state::PoolSizes& sizes) -> Result<runtime::Pools> {
-          runtime::Pools pools;
-          PLEXRL_ASSIGN(pools.device,
-                        device::create_cpu_pool("d", sizes.chunk_bytes, sizes.device_chunks));
-          PLEXRL_ASSIGN(pools.host,
-                        device::create_cpu_pool("h", sizes.chunk_bytes, sizes.host_chunks));
-          return pools;
-        },
-        [](const engine::EngineSpec&) { return false; },
-        runtime::random_token,
-        [this](TimePoint when) { timer_.arm(when); }};
-    PLEXRL_ASSIGN(
-        node_, runtime::NodeRuntime::create(site(), {"n1", dir_, dir_, "boot"}, std::move(seams)));
-    PLEXRL_ASSIGN(auto listener, wire::listen_unix(socket_, 0666));
-    router_ = std::make_unique<RequestRouter>(*node_, socket_, [] { return Status(); });
-    server_ = std::make_unique<Server>(*loop_, std::move(listener), site().daemon.max_connections,
-                                       *router_, hello_time_);
-    router_->connect(*server_);
-    node_->set_connection_hooks([this] { return server_->connected(); },
-                                [this](TenantId tenant) { server_->close_tenant(tenant); });
-    return node_->start([this](const Status& status) {
-      EXPECT_TRUE(status.ok()) << status.to_string();
-      EXPECT_TRUE(server_->start().ok());
-    });
+    PLEXRL_TRY(make_node());
+    return start_node();
   }
 
-  Result<RpcClient> connect(const std::string& token = "") {
-    return RpcClient::connect({socket_, token, "test"}, soon());
-  }
-  std::string open_job(std::uint32_t job, std::uint32_t uid = ::geteuid()) {
-    slurm::Grant grant;
-    grant.pool = "rl";
-    grant.host_memory_mib = 2;
-    grant.lora_rank = 8;
-    grant.models = {"tiny"};
-    wire::OpenJobT open;
-    open.job_id = job;
-    open.uid = uid;
-    open.grant = slurm::format_grant(grant);
-    auto hooks = connect();
-    EXPECT_TRUE(hooks) << hooks.error().to_string();
-    const auto opened = hooks->call<wire::DoneT>(open, soon());
-    EXPECT_TRUE(opened) << opened.error().to_string();
-    wire::AttachTaskT attach;
-    attach.job_id = job;
-    attach.uid = uid;
-    attach.pid = ::getpid();
-    const auto reply = hooks->call<wire::AttachReplyT>(attach, soon());
-    EXPECT_TRUE(reply) << reply.error().to_string();
-    EXPECT_EQ(reply ? reply->socket : "", socket_);
-    return reply ? reply->token : "";
-  }
   json query(wire::QueryKind kind, std::uint32_t job = 0) {
     auto client = connect();
     wire::QueryT query;
@@ -155,20 +58,6 @@ class ServerTest : public ::testing::Test {
     const ssize_t got = ::recv(fd->get(), &byte, 1, 0);
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
-
-  Duration hello_time_ = Server::kHelloTime;
-  std::string dir_;
-  std::string socket_;
-  std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
-  std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
-  store::WriteQueue writes_{*store_,
-                            [this](std::function<void()> f) { loop_->post(std::move(f)); }};
-  std::unique_ptr<store::WriterThread> writer_ = store::WriterThread::start(writes_).value();
-  loop::Timer timer_;
-  std::unique_ptr<runtime::NodeRuntime> node_;
-  std::unique_ptr<RequestRouter> router_;
-  std::unique_ptr<Server> server_;
-  std::thread thread_;
 };
 
 wire::SubmitOpT generate(std::uint64_t model) {

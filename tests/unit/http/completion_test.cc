@@ -271,6 +271,7 @@ TEST(ApiError, IsJsonWhateverTheText) {
   EXPECT_EQ(response.status, 429);
   EXPECT_EQ(response.retry_after_ms, 1500U);
   const json body = json::parse(response.body);
+  EXPECT_EQ(body["error"]["message"], "a \"quote\"\n\\ \x01 \xEF\xBF\xBD \xC3\xA9");
   EXPECT_EQ(body["error"]["type"], "RateLimitError");
   EXPECT_EQ(body["error"]["param"], "max_tokens");
   EXPECT_EQ(body["error"]["code"], "BUSY");

@@ -4,16 +4,14 @@
 #include "http/http_server.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
-#include <filesystem>
-#include <future>
 #include <thread>
 
+#include "../loop/loop_thread.h"
 #include "http_client.h"
 
 namespace plexrl::http {
@@ -62,21 +60,12 @@ class EchoApp final : public Application {
   std::atomic<int> handlers{0};
 };
 
-class HttpServerTest : public ::testing::Test {
+class HttpServerTest : public LoopThreadTest {
  protected:
-  HttpServerTest() {
-    ::signal(SIGPIPE, SIG_IGN);
-    char path[] = "/tmp/plexrl-http-XXXXXX";
-    dir_ = ::mkdtemp(path);
-    socket_ = dir_ + "/http.sock";
-  }
+  HttpServerTest() { ::signal(SIGPIPE, SIG_IGN); }
   ~HttpServerTest() override {
-    if (thread_.joinable()) {
-      loop_->post([this] { loop_->exit(0); });
-      thread_.join();
-    }
+    stop_loop();
     server_.reset();
-    std::filesystem::remove_all(dir_);
   }
   void start(HttpLimits limits = {}) {
     auto listener = wire::listen_unix(socket_, 0666);
@@ -85,17 +74,7 @@ class HttpServerTest : public ::testing::Test {
     ASSERT_TRUE(server) << server.error().to_string();
     server_ = *std::move(server);
     ASSERT_TRUE(server_->start().ok());
-    thread_ = std::thread([this] { EXPECT_TRUE(loop_->run()); });
-  }
-  // Runs `work` on the loop's thread and waits for it.
-  template <class Work>
-  void on_loop(Work work) {
-    std::promise<void> done;
-    loop_->post([&] {
-      work();
-      done.set_value();
-    });
-    done.get_future().wait();
+    run_loop();
   }
   HttpCounts counts() {
     HttpCounts counts;
@@ -108,12 +87,9 @@ class HttpServerTest : public ::testing::Test {
     while (!true_now()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
-  std::string dir_;
-  std::string socket_;
-  std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
+  std::string socket_ = dir_ + "/http.sock";
   EchoApp app_;
   std::unique_ptr<HttpServer> server_;
-  std::thread thread_;
 };
 
 TEST_F(HttpServerTest, AConnectionTakesOneRequestAfterTheOther) {

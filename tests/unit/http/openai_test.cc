@@ -3,23 +3,15 @@
 // everything of the node is touched there only.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "api/request_router.h"
-#include "client/rpc_client.h"
-#include "device/device_backend.h"
-#include "engine/fake_engine.h"
+#include "../api/node_loop.h"
 #include "http/front.h"
 #include "http_client.h"
-#include "slurm/grant.h"
-#include "store/writer_thread.h"
 
 namespace plexrl::http {
 namespace {
@@ -27,80 +19,27 @@ namespace {
 using client::RpcClient;
 using nlohmann::json;
 
-TimePoint soon() { return system_clock().now() + Duration{10 * kSecond.ns}; }
-
-class OpenAiTest : public ::testing::Test {
+class OpenAiTest : public NodeLoopTest {
  protected:
   OpenAiTest() {
     ::signal(SIGPIPE, SIG_IGN);
-    char path[] = "/tmp/plexrl-openai-XXXXXX";
-    dir_ = ::mkdtemp(path);
+    site_.daemon.max_queued_ops_per_tenant = 4;
   }
   ~OpenAiTest() override {
-    if (thread_.joinable()) {
-      loop_->post([this] { loop_->exit(0); });
-      thread_.join();
-    }
+    stop_loop();
     http_.reset();
-    server_.reset();
-    node_.reset();
-    std::filesystem::remove_all(dir_);
   }
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";
     const Status started = start();
     ASSERT_TRUE(started.ok()) << started.to_string();
-    thread_ = std::thread([this] { EXPECT_TRUE(loop_->run()); });
+    run_loop();
     token_ = open_job(11);
     bearer_ = "Authorization: Bearer " + token_ + "\r\n";
   }
 
-  static config::SiteConfig site() {
-    config::SiteConfig site;
-    site.cluster = "test";
-    config::PoolEntry pool;
-    pool.name = "rl";
-    pool.nodes = {"n1"};
-    pool.models = {"tiny"};
-    pool.host_memory_mib = 8;
-    pool.device_memory_mib = 1;
-    site.pools.push_back(pool);
-    config::ModelEntry model;
-    model.name = "tiny";
-    model.path = "/nowhere";
-    site.models.push_back(model);
-    site.daemon.chunk_kib = 4;
-    site.daemon.max_queued_ops_per_tenant = 4;
-    return site;
-  }
-  runtime::NodeSeams seams() {
-    return {system_clock(),
-            writes_,
-            [this](engine::EngineSpec spec, engine::EngineListener& listener) {
-              auto made = engine::make_fake_engine(*loop_, std::move(spec), listener, faults_);
-              engine_ = made.get();
-              return std::unique_ptr<engine::Engine>(std::move(made));
-            },
-            [](const state::PoolSizes& sizes) -> Result<runtime::Pools> {
-              runtime::Pools pools;
-              PLEXRL_ASSIGN(pools.device,
-                            device::create_cpu_pool("d", sizes.chunk_bytes, sizes.device_chunks));
-              PLEXRL_ASSIGN(pools.host,
-                            device::create_cpu_pool("h", sizes.chunk_bytes, sizes.host_chunks));
-              return pools;
-            },
-            [](const engine::EngineSpec&) { return false; },
-            runtime::random_token,
-            [this](TimePoint when) { timer_.arm(when); }};
-  }
   Status start() {
-    PLEXRL_ASSIGN(timer_, loop_->make_timer([this] { node_->tick(); }));
-    PLEXRL_ASSIGN(node_, runtime::NodeRuntime::create(site(), {"n1", dir_, dir_, "boot"}, seams()));
-    PLEXRL_ASSIGN(auto listener, wire::listen_unix(dir_ + "/plexrld.sock", 0666));
-    router_ = std::make_unique<api::RequestRouter>(*node_, dir_ + "/plexrld.sock",
-                                                   [] { return Status(); });
-    server_ = std::make_unique<api::Server>(*loop_, std::move(listener), 64, *router_);
-    router_->connect(*server_);
+    PLEXRL_TRY(make_node());
     PLEXRL_ASSIGN(auto web, wire::listen_unix(dir_ + "/http.sock", 0666));
     front_ = std::make_unique<Front>(
         *node_, *server_, [this](std::function<void()> f) { loop_->post(std::move(f)); });
@@ -108,20 +47,7 @@ class OpenAiTest : public ::testing::Test {
     front_->connect(*http_);
     node_->set_connection_hooks([this] { return http_->connected(); },
                                 [this](TenantId tenant) { http_->close_tenant(tenant); });
-    return node_->start([this](const Status& status) {
-      EXPECT_TRUE(status.ok()) << status.to_string();
-      EXPECT_TRUE(server_->start().ok());
-      EXPECT_TRUE(http_->start().ok());
-    });
-  }
-  template <class Work>
-  void on_loop(Work work) {
-    std::promise<void> done;
-    loop_->post([&] {
-      work();
-      done.set_value();
-    });
-    done.get_future().wait();
+    return start_node([this] { EXPECT_TRUE(http_->start().ok()); });
   }
   template <class Condition>
   void until(Condition condition) {
@@ -131,30 +57,6 @@ class OpenAiTest : public ::testing::Test {
     }
   }
 
-  Result<RpcClient> connect(const std::string& token = "") {
-    return RpcClient::connect({dir_ + "/plexrld.sock", token, "test"}, soon());
-  }
-  std::string open_job(std::uint32_t job, std::uint32_t uid = ::geteuid()) {
-    slurm::Grant grant;
-    grant.pool = "rl";
-    grant.host_memory_mib = 2;
-    grant.lora_rank = 8;
-    grant.models = {"tiny"};
-    wire::OpenJobT open;
-    open.job_id = job;
-    open.uid = uid;
-    open.grant = slurm::format_grant(grant);
-    auto hooks = connect();
-    const auto opened = hooks->call<wire::DoneT>(open, soon());
-    EXPECT_TRUE(opened) << opened.error().to_string();
-    wire::AttachTaskT attach;
-    attach.job_id = job;
-    attach.uid = uid;
-    attach.pid = ::getpid();
-    const auto reply = hooks->call<wire::AttachReplyT>(attach, soon());
-    EXPECT_TRUE(reply) << reply.error().to_string();
-    return reply ? reply->token : "";
-  }
   // A LoRA model of the job with one published version, whose number is given back.
   std::uint64_t publish(const std::string& token, const std::string& name) {
     auto client = connect(token);
@@ -184,21 +86,9 @@ class OpenAiTest : public ::testing::Test {
     return reply ? json::parse(reply->body) : json();
   }
 
-  std::string dir_, token_, bearer_;
-  engine::FakeEngineOptions faults_;
-  engine::FakeEngine* engine_ = nullptr;  // the newest
-  std::unique_ptr<loop::EventLoop> loop_ = loop::EventLoop::create().value();
-  std::unique_ptr<store::StateStore> store_ = store::make_memory_store();
-  store::WriteQueue writes_{*store_,
-                            [this](std::function<void()> f) { loop_->post(std::move(f)); }};
-  std::unique_ptr<store::WriterThread> writer_ = store::WriterThread::start(writes_).value();
-  loop::Timer timer_;
-  std::unique_ptr<runtime::NodeRuntime> node_;
-  std::unique_ptr<api::RequestRouter> router_;
-  std::unique_ptr<api::Server> server_;
+  std::string token_, bearer_;
   std::unique_ptr<Front> front_;
   std::unique_ptr<HttpServer> http_;
-  std::thread thread_;
 };
 
 TEST_F(OpenAiTest, HealthAndMetricsNeedNoToken) {

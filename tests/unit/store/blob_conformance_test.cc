@@ -252,7 +252,9 @@ TEST_P(BlobConformance, NothingIsReadIntoMemoryAfterTheStoreIsGone) {
   for (int turn = 0; turn < 3; ++turn)
     store_->read(request(1, kMib, memory), [&](const Status&) { called = true; });
   store_.reset();
-  if (!this->memory()) EXPECT_EQ(memory.use_count(), 1);
+  if (!this->memory()) {
+    EXPECT_EQ(memory.use_count(), 1);
+  }
   EXPECT_EQ(memory->mapped, 0u);
   posts_.post()([] {});
   ASSERT_TRUE(posts_.turn());

@@ -31,8 +31,9 @@ struct Faults {
   std::optional<IoRequest::Kind> kind;
   std::uint64_t countdown = 0;
   std::int64_t result = 0;
-  bool halve = false;                  // every request moves about half of what was asked for
-  std::function<void()> before_write;  // and after the last one: of the thread that writes
+  bool halve = false;  // every request moves about half of what was asked for
+  std::function<void()> before_write =
+      nullptr;  // and after the last one: of the thread that writes
 };
 
 class FaultyQueue final : public IoQueue {

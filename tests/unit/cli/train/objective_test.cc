@@ -163,7 +163,9 @@ TEST_F(ControllerTest, GroupsWithoutASignalAreDrawnAgain) {
     EXPECT_EQ(record["groups"], groups);
     EXPECT_EQ(seeds.size(), rounds + 1);
     const auto dull = record["groups_without_signal"].get<std::size_t>();
-    if (rounds < 3) EXPECT_EQ(groups - dull, options_.prompts);
+    if (rounds < 3) {
+      EXPECT_EQ(groups - dull, options_.prompts);
+    }
     resampled += groups - options_.prompts;
   }
   EXPECT_EQ(request, service.requests.size());
