@@ -119,10 +119,17 @@ ExitStatus reap(int pidfd) noexcept {
 
 // ---- handles ----
 
+namespace {
+
+// -ESTALE: the loop has ended, and calls nothing any more.
+bool accepted(int rc) { return rc >= 0 || rc == -ESTALE; }
+
+}  // namespace
+
 void IoWatch::set_events(std::uint32_t events) {
   if (!source_ || events == events_) return;
   const int rc = sd_event_source_set_io_events(source_->event, events);
-  PLEXRL_CHECK(rc >= 0, "the events of a live watch can be set");
+  PLEXRL_CHECK(accepted(rc), "the events of a live watch can be set");
   events_ = events;
 }
 
@@ -130,7 +137,7 @@ void Timer::arm(TimePoint when) {
   PLEXRL_CHECK(source_, "a timer is made before it is armed");
   int rc = sd_event_source_set_time(source_->event, to_usec(when));
   if (rc >= 0) rc = sd_event_source_set_enabled(source_->event, SD_EVENT_ONESHOT);
-  PLEXRL_CHECK(rc >= 0, "a live timer can be armed");
+  PLEXRL_CHECK(accepted(rc), "a live timer can be armed");
 }
 
 void Timer::disarm() {

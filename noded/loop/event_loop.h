@@ -39,7 +39,7 @@ struct ExitStatus {
 class IoWatch {
  public:
   IoWatch() noexcept = default;
-  // EPOLLIN, EPOLLOUT or both; 0 pauses. No-op when nothing changes.
+  // EPOLLIN, EPOLLOUT or both; 0 pauses. No-op when nothing changes, or the loop has ended.
   void set_events(std::uint32_t events);
   void reset() noexcept { source_.reset(); }
   [[nodiscard]] explicit operator bool() const noexcept { return source_ != nullptr; }
@@ -54,7 +54,7 @@ class IoWatch {
 class Timer {
  public:
   Timer() noexcept = default;
-  void arm(TimePoint when);
+  void arm(TimePoint when);  // no-op when the loop has ended
   void disarm();
   void reset() noexcept { source_.reset(); }
 

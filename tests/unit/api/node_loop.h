@@ -36,8 +36,7 @@ class NodeLoopTest : public LoopThreadTest {
     site_.daemon.chunk_kib = 4;
   }
   ~NodeLoopTest() override {
-    stop_loop();
-    server_.reset();
+    stop_loop([this] { server_.reset(); });
     node_.reset();
   }
 

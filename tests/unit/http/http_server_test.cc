@@ -64,8 +64,7 @@ class HttpServerTest : public LoopThreadTest {
  protected:
   HttpServerTest() { ::signal(SIGPIPE, SIG_IGN); }
   ~HttpServerTest() override {
-    stop_loop();
-    server_.reset();
+    stop_loop([this] { server_.reset(); });
   }
   void start(HttpLimits limits = {}) {
     auto listener = wire::listen_unix(socket_, 0666);

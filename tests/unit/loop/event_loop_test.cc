@@ -208,6 +208,24 @@ TEST_F(EventLoopTest, RunReturnsTheExitCode) {
   EXPECT_EQ(*loop_->run(), 42);
 }
 
+// What outlives the loop's run may still end ops, which arms timers.
+TEST_F(EventLoopTest, AfterTheEndTimersAndWatchesAreSilent) {
+  Pipe pipe;
+  int calls = 0;
+  auto watch = loop_->watch_io(pipe.read.get(), EPOLLIN, [&](std::uint32_t) { ++calls; });
+  auto timer = loop_->make_timer([&] { ++calls; });
+  ASSERT_TRUE(watch && timer);
+  loop_->exit(0);
+  ASSERT_EQ(*loop_->run(), 0);
+  timer->arm(system_clock().now());
+  watch->set_events(EPOLLOUT);
+  timer->disarm();
+  loop_->post([&] { ++calls; });
+  EXPECT_EQ(loop_->watch_io(pipe.write.get(), EPOLLOUT, [&](std::uint32_t) {}).error().code(),
+            Code::IO);
+  EXPECT_EQ(calls, 0);
+}
+
 TEST_F(EventLoopTest, WatchOfABadDescriptorIsAnError) {
   EXPECT_EQ(loop_->watch_io(-1, EPOLLIN, [](std::uint32_t) {}).error().code(), Code::IO);
 }

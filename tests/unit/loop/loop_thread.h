@@ -29,9 +29,14 @@ class LoopThreadTest : public ::testing::Test {
   void run_loop() {
     thread_ = std::thread([this] { EXPECT_TRUE(loop_->run()); });
   }
-  void stop_loop() {
-    if (!thread_.joinable()) return;
-    loop_->post([this] { loop_->exit(0); });
+  // `last` comes before, on the loop's thread if it runs: what ends ops when it goes, for which
+  // engines make timers.
+  void stop_loop(const std::function<void()>& last = [] {}) {
+    if (!thread_.joinable()) return last();
+    loop_->post([&] {
+      last();
+      loop_->exit(0);
+    });
     thread_.join();
   }
   // Runs `work` on the loop's thread and waits for it.
