@@ -99,20 +99,14 @@ Status BlobTransfer::read() {
   return check_read();
 }
 
-// The queue is empty, so it takes both pieces; should it refuse the second one, the first is still
-// under way.
 Status BlobTransfer::begin_read() {
   if (footer_ == nullptr) return error(Code::NO_CAPACITY, "no memory for the footer");
   PLEXRL_TRY(open_to_read(Wait::kNo));
-  PLEXRL_TRY(start(Kind::kRead, file_.get(), 0, 0));
-  status_ = start_footer(Kind::kRead, file_.get(), 1);
-  under_way_ = status_.ok() ? 2 : 1;
-  return {};
+  return start(Kind::kRead, file_.get(), 0, 0);
 }
 
 bool BlobTransfer::go_on(const IoCompletion& done) {
-  if (!advance(Kind::kRead, file_.get(), done, &status_)) --under_way_;
-  return under_way_ > 0;
+  return advance(Kind::kRead, file_.get(), done, &status_);
 }
 
 Status BlobTransfer::end_read() { return status_.ok() ? check_read() : status_; }
@@ -150,17 +144,18 @@ Status BlobTransfer::all_pieces(Kind kind, int fd) {
   Status status;
   std::vector<std::size_t> idle(slots_.size());
   for (std::size_t i = 0; i < idle.size(); ++i) idle[i] = idle.size() - 1 - i;
+  const std::uint64_t pieces = shape_.chunks + (kind == Kind::kWrite ? 1 : 0);
   for (std::uint64_t next = 0;;) {
-    while (status.ok() && next <= shape_.chunks && !idle.empty()) {
-      status = next < shape_.chunks ? start(kind, fd, idle.back(), next)
-                                    : start_footer(kind, fd, idle.back());
+    while (status.ok() && next < pieces && !idle.empty()) {
+      status =
+          next < shape_.chunks ? start(kind, fd, idle.back(), next) : write_footer(fd, idle.back());
       if (!status.ok()) break;
       idle.pop_back();
       ++next;
     }
     sum_started();
     if (idle.size() == slots_.size()) return status;
-    if (next > shape_.chunks) queue_.sleep_for(worth_waking(kind, slots_.size() - idle.size()));
+    if (next == pieces) queue_.sleep_for(worth_waking(kind, slots_.size() - idle.size()));
     const IoCompletion done = queue_.wait();
     if (!advance(kind, fd, done, &status)) idle.push_back(done.tag);
   }
@@ -175,7 +170,8 @@ Status BlobTransfer::start(Kind kind, int fd, std::size_t index, std::uint64_t c
   const std::uint64_t offset = chunk * kBlobChunkBytes;
   auto at = request_.memory->map(offset, bytes, access);
   if (!at) return at.error().within(chunk_text("memory of", chunk));
-  slot = {*at, chunk, offset, 0, shape_.padded_bytes(chunk)};
+  slot = {*at, chunk, offset, 0, shape_.padded_bytes(chunk), 0};
+  if (!reads_memory && chunk + 1 == shape_.chunks) slot.footer_bytes = shape_.footer_bytes;
   Status status = submit(kind, fd, index);
   if (!status.ok()) request_.memory->unmap(slot.at, bytes);
   if (status.ok() && reads_memory) unsummed_.push_back(index);
@@ -192,28 +188,36 @@ void BlobTransfer::sum_started() {
 }
 
 // All chunks were started.
-Status BlobTransfer::start_footer(Kind kind, int fd, std::size_t index) {
-  if (kind == Kind::kWrite) {
-    sum_started();
-    const std::string text = encode_footer(request_.blob, shape_, sums_);
-    std::memcpy(footer_.get(), text.data(), text.size());
-  }
-  slots_[index] = {footer_.get(), shape_.chunks, shape_.data_bytes, 0, shape_.footer_bytes};
-  return submit(kind, fd, index);
+Status BlobTransfer::write_footer(int fd, std::size_t index) {
+  sum_started();
+  const std::string text = encode_footer(request_.blob, shape_, sums_);
+  std::memcpy(footer_.get(), text.data(), text.size());
+  slots_[index] = {footer_.get(), shape_.chunks, shape_.data_bytes, 0, shape_.footer_bytes, 0};
+  return submit(Kind::kWrite, fd, index);
 }
 
 Status BlobTransfer::submit(Kind kind, int fd, std::size_t index) {
   const Slot& slot = slots_[index];
-  return queue_.submit(
-      {kind, fd, slot.at + slot.moved, slot.bytes - slot.moved, slot.offset + slot.moved, index});
+  IoRequest request{kind, fd, nullptr, 0, slot.offset + slot.moved, index, nullptr, 0};
+  if (slot.moved < slot.bytes) {
+    request.data = slot.at + slot.moved;
+    request.bytes = slot.bytes - slot.moved;
+    request.more = footer_.get();
+    request.more_bytes = slot.footer_bytes;
+  } else {
+    request.data = footer_.get() + (slot.moved - slot.bytes);
+    request.bytes = slot.all() - slot.moved;
+  }
+  return queue_.submit(request);
 }
 
 // True when the slot's piece is still under way.
 bool BlobTransfer::advance(Kind kind, int fd, const IoCompletion& done, Status* status) {
   Slot& slot = slots_[done.tag];
-  const bool is_footer = slot.piece == shape_.chunks;
+  const bool has_chunk = slot.piece < shape_.chunks;
+  const bool in_footer = !has_chunk || slot.moved >= slot.bytes;
   const std::string what =
-      is_footer ? "footer" : chunk_text(kind == Kind::kRead ? "read" : "write", slot.piece);
+      in_footer ? "footer" : chunk_text(kind == Kind::kRead ? "read" : "write", slot.piece);
   Status failed;
   if (done.result < 0) {
     failed = disk_error(static_cast<int>(-done.result), what.c_str());
@@ -223,10 +227,10 @@ bool BlobTransfer::advance(Kind kind, int fd, const IoCompletion& done, Status* 
   } else {
     slot.moved += static_cast<std::size_t>(done.result);
     // The kernel may move less than was asked for. What O_DIRECT cannot continue is refused by it.
-    if (slot.moved < slot.bytes && status->ok()) failed = submit(kind, fd, done.tag);
-    if (slot.moved < slot.bytes && status->ok() && failed.ok()) return true;
+    if (slot.moved < slot.all() && status->ok()) failed = submit(kind, fd, done.tag);
+    if (slot.moved < slot.all() && status->ok() && failed.ok()) return true;
   }
-  if (!is_footer) {
+  if (has_chunk) {
     if (failed.ok() && status->ok()) end(kind, slot);
     request_.memory->unmap(slot.at, shape_.chunk_bytes(slot.piece));
   }

@@ -43,12 +43,15 @@ class BlobTransfer {
 
  private:
   // A piece of the file that is under way: a chunk, which is mapped, or behind the last the footer.
+  // A read of the last chunk takes the footer along: that is one command of the disk less.
   struct Slot {
     std::byte* at = nullptr;
     std::uint64_t piece = 0;
     std::uint64_t offset = 0;  // in the file
     std::size_t moved = 0;
-    std::size_t bytes = 0;
+    std::size_t bytes = 0;         // at `at`
+    std::size_t footer_bytes = 0;  // behind them
+    [[nodiscard]] std::size_t all() const { return bytes + footer_bytes; }
   };
   [[nodiscard]] Status fill(int fd);
   enum class Wait : bool { kNo, kYes };
@@ -57,7 +60,7 @@ class BlobTransfer {
   [[nodiscard]] Status all_pieces(IoRequest::Kind kind, int fd);
   [[nodiscard]] Status start(IoRequest::Kind kind, int fd, std::size_t slot, std::uint64_t chunk);
   void sum_started();
-  [[nodiscard]] Status start_footer(IoRequest::Kind kind, int fd, std::size_t slot);
+  [[nodiscard]] Status write_footer(int fd, std::size_t slot);
   [[nodiscard]] Status submit(IoRequest::Kind kind, int fd, std::size_t slot);
   [[nodiscard]] bool advance(IoRequest::Kind kind, int fd, const IoCompletion& done,
                              Status* status);
@@ -74,8 +77,7 @@ class BlobTransfer {
   std::vector<std::uint32_t> sums_;  // of the chunks that were written or read
   std::vector<Slot> slots_;
   std::vector<std::size_t> unsummed_;  // slots of chunks that are being written
-  std::size_t under_way_ = 0;          // of a read in steps
-  Status status_;                      // the first error of such a read
+  Status status_;                      // the first error of a read in steps
 };
 
 }  // namespace plexrl::store

@@ -23,8 +23,7 @@ struct DirectoryCloser {
   void operator()(DIR* at) const noexcept { ::closedir(at); }
 };
 
-// A chunk and the footer.
-constexpr unsigned kLoopReadPieces = 2;
+constexpr unsigned kLoopReadPieces = 1;
 
 std::string number(BlobId blob) { return "blob " + std::to_string(blob.value); }
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// IoQueue: reads and writes of whole buffers at offsets, many under way at once. io_uring, or
+// IoQueue: reads and writes of buffers at offsets, many under way at once. io_uring, or
 // threads where the kernel or a container refuses it. Made, used and destroyed by one thread at a
 // time. Part of the file BlobStore; tests put faults in between.
 #pragma once
+
+#include <sys/uio.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -22,7 +24,17 @@ struct IoRequest {
   std::size_t bytes = 0;
   std::uint64_t offset = 0;
   std::uint64_t tag = 0;  // comes back with the completion
+  // A second buffer, for what follows in the file.
+  std::byte* more = nullptr;
+  std::size_t more_bytes = 0;
 };
+
+// For readv and writev. `parts` has room for two; how many are used.
+inline unsigned io_parts(const IoRequest& request, iovec* parts) {
+  parts[0] = {request.data, request.bytes};
+  parts[1] = {request.more, request.more_bytes};
+  return request.more_bytes > 0 ? 2 : 1;
+}
 
 struct IoCompletion {
   std::uint64_t tag = 0;

@@ -65,11 +65,12 @@ class ThreadQueue final : public IoQueue {
 
   static std::int64_t carry_out(const IoRequest& request) {
     const auto offset = static_cast<off_t>(request.offset);
+    iovec parts[2];
+    const int count = static_cast<int>(io_parts(request, parts));
     ssize_t moved = 0;
     do {
-      moved = request.kind == IoRequest::Kind::kRead
-                  ? ::pread(request.fd, request.data, request.bytes, offset)
-                  : ::pwrite(request.fd, request.data, request.bytes, offset);
+      moved = request.kind == IoRequest::Kind::kRead ? ::preadv(request.fd, parts, count, offset)
+                                                     : ::pwritev(request.fd, parts, count, offset);
     } while (moved < 0 && errno == EINTR);
     return moved < 0 ? -errno : moved;
   }

@@ -21,10 +21,10 @@ class UringQueue final : public IoQueue {
 
   Status open(unsigned depth) {
     const int failed = ::io_uring_queue_init(depth, &ring_, 0);
-    if (failed == 0) {
-      open_ = true;
-      return {};
-    }
+    open_ = failed == 0;
+    if (open_ && (ring_.features & IORING_FEAT_SUBMIT_STABLE) == 0)
+      return error(Code::UNSUPPORTED, "io_uring: the kernel is older than 5.5");
+    if (open_) return {};
     const Code code = failed == -ENOMEM ? Code::NO_CAPACITY : Code::UNSUPPORTED;
     return errno_error(code, -failed, "io_uring");
   }
@@ -32,11 +32,13 @@ class UringQueue final : public IoQueue {
   Status submit(const IoRequest& request) override {
     io_uring_sqe* const entry = ::io_uring_get_sqe(&ring_);
     PLEXRL_CHECK(entry != nullptr, "more I/O under way than the queue is deep");
-    const auto bytes = static_cast<unsigned>(request.bytes);
+    // The kernel has copied them when submit is back (IORING_FEAT_SUBMIT_STABLE).
+    iovec parts[2];
+    const unsigned count = io_parts(request, parts);
     if (request.kind == IoRequest::Kind::kRead) {
-      ::io_uring_prep_read(entry, request.fd, request.data, bytes, request.offset);
+      ::io_uring_prep_readv(entry, request.fd, parts, count, request.offset);
     } else {
-      ::io_uring_prep_write(entry, request.fd, request.data, bytes, request.offset);
+      ::io_uring_prep_writev(entry, request.fd, parts, count, request.offset);
     }
     ::io_uring_sqe_set_data64(entry, request.tag);
     int taken = 0;

@@ -32,6 +32,7 @@ struct Faults {
   std::uint64_t countdown = 0;
   std::int64_t result = 0;
   bool halve = false;  // every request moves about half of what was asked for
+  bool split = false;  // of two buffers the first only
   std::function<void()> before_write =
       nullptr;  // and after the last one: of the thread that writes
 };
@@ -49,6 +50,7 @@ class FaultyQueue final : public IoQueue {
       return {};
     }
     IoRequest shorter = request;
+    if (faults_->halve || faults_->split) shorter.more_bytes = 0;
     if (faults_->halve && request.bytes > kBlobAlignment)
       shorter.bytes = request.bytes / 2 / kBlobAlignment * kBlobAlignment;
     return below_->submit(shorter);
@@ -175,7 +177,7 @@ TEST_F(FileBlobStoreTest, AReadThatFailsNamesTheChunkAndMaySucceedLater) {
   EXPECT_EQ(status.code(), Code::IO);
   EXPECT_NE(status.text().find("read chunk 3: Input/output error"), std::string::npos)
       << status.text();
-  *faults_ = {IoRequest::Kind::kRead, 20, -EIO, false};  // the last one is the footer
+  *faults_ = {IoRequest::Kind::kRead, 20, -EIO, false, true};  // the footer, behind the last chunk
   const Status footer = read(1, 20 * kMib);
   EXPECT_EQ(footer.code(), Code::IO);
   EXPECT_NE(footer.text().find("footer: Input/output error"), std::string::npos) << footer.text();
@@ -245,13 +247,13 @@ TEST_F(FileBlobStoreHere, FaultsAreNamedAndItGoesOn) {
   const std::pair<std::uint64_t, const char*> cases[] = {{0, "read chunk 0: Input/output error"},
                                                          {1, "footer: Input/output error"}};
   for (const auto& [at, text] : cases) {
-    *faults_ = {IoRequest::Kind::kRead, at, -EIO, false};
+    *faults_ = {IoRequest::Kind::kRead, at, -EIO, false, at == 1};
     const Status status = read(1, kMib);
     EXPECT_EQ(status.code(), Code::IO);
     EXPECT_NE(status.text().find(std::string("model 7: segment adam_m: blob 1: ") + text),
               std::string::npos)
         << status.text();
-    *faults_ = {IoRequest::Kind::kRead, at, 0, false};
+    *faults_ = {IoRequest::Kind::kRead, at, 0, false, at == 1};
     EXPECT_EQ(read(1, kMib).code(), Code::CORRUPT) << "the file ends in it";
     *faults_ = {};
     EXPECT_TRUE(read(1, kMib).ok());
