@@ -17,9 +17,15 @@ enum Target : int { kQ, kK, kV, kO, kGate, kUp, kDown, kTargets };
 struct LayerTensors {
   at::Tensor input_norm, post_norm;
   at::Tensor weight[kTargets];
-  at::Tensor bias[kO];                  // of q, k and v; undefined without
-  at::Tensor q_norm, k_norm;            // undefined without
-  at::Tensor a[kTargets], b[kTargets];  // adapter; undefined without
+  at::Tensor bias[kO];        // of q, k and v; undefined without
+  at::Tensor q_norm, k_norm;  // undefined without
+};
+struct LayerAdapter {
+  at::Tensor a[kTargets], b[kTargets];
+};
+struct AtenAdapter final : public RowAdapter {
+  std::vector<LayerAdapter> layers;
+  double scale = 0;
 };
 
 // Hands out the tensors of an arena, float32 or bfloat16, in the layout's order. Vectors are
@@ -44,39 +50,43 @@ class TensorCursor {
   std::size_t at_ = 0;
 };
 
-// Tokens of one row behind each other in a batch.
-struct RowPart {
+// Tokens behind each other in a batch that have something in common.
+struct Part {
   std::int64_t first = 0, count = 0;
 };
-std::vector<RowPart> row_parts(std::span<const TokenAt> tokens) {
-  std::vector<RowPart> parts;
+template <class Alike>
+std::vector<Part> parts_of(std::span<const TokenAt> tokens, Alike&& alike) {
+  std::vector<Part> parts;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (i > 0 && tokens[i].row.data == tokens[i - 1].row.data)
+    if (i > 0 && alike(tokens[i], tokens[i - 1]))
       ++parts.back().count;
     else
       parts.push_back({static_cast<std::int64_t>(i), 1});
   }
   return parts;
 }
+bool same_row(const TokenAt& a, const TokenAt& b) { return a.row.data == b.row.data; }
+bool same_adapter(const TokenAt& a, const TokenAt& b) { return a.adapter == b.adapter; }
 
 class AtenDecoder final : public TokenDecoder {
  public:
-  AtenDecoder(const ModelState& state, std::uint64_t version, std::int64_t positions);
+  explicit AtenDecoder(const ModelState& state);
 
+  [[nodiscard]] std::unique_ptr<const RowAdapter> bind_adapter(
+      const ModelState& state) const override;
+  void reach(std::int64_t positions) override;
   Status acquire() override { return {}; }
   void release() override { hidden_ = at::Tensor(); }
   Result<float*> make_cache(std::int64_t floats) override;
-  const float* forward(std::span<const TokenAt> tokens) override;
-  void logits(const float* hidden, std::int64_t rows, float* out) const override;
-  [[nodiscard]] const ModelConfig& config() const noexcept override { return layout_->config; }
+  void forward(std::span<const TokenAt> tokens) override;
+  void logits(std::span<const std::int64_t> tokens, float* out) override;
+  [[nodiscard]] const ModelConfig& config() const noexcept override { return config_; }
 
  private:
-  void bind_full(const float* arena, const Bf16* arena16);
-  void bind_adapter(const float* arena);
+  void bind_full(const ArenaLayout& layout, const float* arena, const Bf16* arena16);
   [[nodiscard]] at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight) const;
-  [[nodiscard]] at::Tensor project(const LayerTensors& layer, int target,
-                                   const at::Tensor& x) const;
-  [[nodiscard]] at::Tensor heads(const LayerTensors& layer, int target, const at::Tensor& x,
+  [[nodiscard]] at::Tensor project(std::int64_t layer, int target, const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor heads(std::int64_t layer, int target, const at::Tensor& x,
                                  std::int64_t count) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
   [[nodiscard]] at::Tensor rotate(const at::Tensor& x, const at::Tensor& positions) const;
@@ -88,42 +98,53 @@ class AtenDecoder final : public TokenDecoder {
                                       const at::Tensor& v) const;
   [[nodiscard]] at::Tensor on_device(const std::vector<std::int64_t>& numbers) const;
 
+  struct AdapterRows {
+    const AtenAdapter* adapter;
+    Part rows;
+  };
+
   ModelDevice device_;
-  const ModelLayout* layout_;
+  ModelConfig config_;
+  WeightType type_;
+  std::int64_t positions_ = 0;
   at::Tensor embedding_, final_norm_, head_, cosine_, sine_;
+  std::vector<AdapterRows> groups_;  // of the batch, those with an adapter
   std::vector<LayerTensors> layers_;
   at::Tensor hidden_;  // of the last forward
   at::Tensor cache_;
 };
 
-AtenDecoder::AtenDecoder(const ModelState& state, std::uint64_t version, std::int64_t positions)
-    : device_(state.device), layout_(state.layout) {
-  const bool full = layout_->mode == wire::TrainMode::Full;
+AtenDecoder::AtenDecoder(const ModelState& state)
+    : device_(state.device), config_(state.layout->config), type_(state.layout->type) {
+  const bool full = state.layout->mode == wire::TrainMode::Full;
   const ModelMemory& memory = state.memory;
-  bind_full(full ? memory.sampler.data() : memory.base.data(),
+  bind_full(state.layout->full, full ? memory.sampler.data() : memory.base.data(),
             full ? std::span<const Bf16>(memory.sampler16).data() : memory.base16.data());
-  if (!full && version != 0) bind_adapter(state.memory.sampler.data());
+}
+
+void AtenDecoder::reach(std::int64_t positions) {
+  if (positions <= positions_) return;
+  positions_ = positions;
   std::vector<float> cosine, sine;
-  rope_tables(layout_->config, positions, &cosine, &sine);
-  const std::int64_t half = layout_->config.head_dim / 2;
+  rope_tables(config_, positions, &cosine, &sine);
   const auto table = [&](const std::vector<float>& values) {
-    return tensor_at(ModelDevice{}, values.data(), {positions, half})
+    return tensor_at(ModelDevice{}, values.data(), {positions, config_.head_dim / 2})
         .to(torch_device(device_), /*non_blocking=*/false, /*copy=*/true);
   };
   cosine_ = table(cosine);
   sine_ = table(sine);
 }
 
-void AtenDecoder::bind_full(const float* arena, const Bf16* arena16) {
-  TensorCursor next(device_, layout_->full, arena, arena16);
+void AtenDecoder::bind_full(const ArenaLayout& layout, const float* arena, const Bf16* arena16) {
+  TensorCursor next(device_, layout, arena, arena16);
   embedding_ = next.next();
-  for (std::int64_t i = 0; i < layout_->config.layers; ++i) {
+  for (std::int64_t i = 0; i < config_.layers; ++i) {
     LayerTensors layer;
     layer.input_norm = next.next();
     for (int t = 0; t < kTargets; ++t) {
-      if (t == kO && layout_->config.qkv_bias)
+      if (t == kO && config_.qkv_bias)
         for (at::Tensor& bias : layer.bias) bias = next.next();
-      if (t == kO && layout_->config.head_norms) {
+      if (t == kO && config_.head_norms) {
         layer.q_norm = next.next();
         layer.k_norm = next.next();
       }
@@ -133,16 +154,20 @@ void AtenDecoder::bind_full(const float* arena, const Bf16* arena16) {
     layers_.push_back(std::move(layer));
   }
   final_norm_ = next.next();
-  head_ = layout_->config.tied_head ? embedding_ : next.next();
+  head_ = config_.tied_head ? embedding_ : next.next();
 }
 
-void AtenDecoder::bind_adapter(const float* arena) {
-  TensorCursor next(device_, layout_->trainable, arena, nullptr);
-  for (LayerTensors& layer : layers_)
+std::unique_ptr<const RowAdapter> AtenDecoder::bind_adapter(const ModelState& state) const {
+  TensorCursor next(device_, state.layout->trainable, state.memory.sampler.data(), nullptr);
+  auto adapter = std::make_unique<AtenAdapter>();
+  adapter->scale = static_cast<double>(state.layout->lora_scale());
+  adapter->layers.resize(layers_.size());
+  for (LayerAdapter& layer : adapter->layers)
     for (int t = 0; t < kTargets; ++t) {
       layer.a[t] = next.next();
       layer.b[t] = next.next();
     }
+  return adapter;
 }
 
 Result<float*> AtenDecoder::make_cache(std::int64_t floats) {
@@ -155,34 +180,41 @@ at::Tensor AtenDecoder::on_device(const std::vector<std::int64_t>& numbers) cons
 }
 
 at::Tensor AtenDecoder::multiply(const at::Tensor& x, const at::Tensor& weight) const {
-  if (layout_->type == WeightType::kFloat32) return at::mm(x, weight.t());
+  if (type_ == WeightType::kFloat32) return at::mm(x, weight.t());
   return bf16_linear(x, weight, device_.math);
 }
 
-at::Tensor AtenDecoder::project(const LayerTensors& layer, int target, const at::Tensor& x) const {
-  const at::Tensor y = multiply(x, layer.weight[target]);
-  if (!layer.a[target].defined()) return y;
-  return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0,
-                 static_cast<double>(layout_->lora_scale()));
+at::Tensor AtenDecoder::project(std::int64_t layer, int target, const at::Tensor& x) const {
+  const auto number = static_cast<std::size_t>(layer);
+  at::Tensor y = multiply(x, layers_[number].weight[target]);
+  for (const AdapterRows& group : groups_) {
+    const LayerAdapter& adapter = group.adapter->layers[number];
+    const at::Tensor rows = x.narrow(0, group.rows.first, group.rows.count);
+    y.narrow(0, group.rows.first, group.rows.count)
+        .addmm_(at::mm(rows, adapter.a[target].t()), adapter.b[target].t(), 1.0,
+                group.adapter->scale);
+  }
+  return y;
 }
 
 // [tokens, count, head_dim], not rotated.
-at::Tensor AtenDecoder::heads(const LayerTensors& layer, int target, const at::Tensor& x,
+at::Tensor AtenDecoder::heads(std::int64_t layer, int target, const at::Tensor& x,
                               std::int64_t count) const {
+  const LayerTensors& of = layers_[static_cast<std::size_t>(layer)];
   at::Tensor y = project(layer, target, x);
-  if (layer.bias[target].defined()) y = y + layer.bias[target];
-  y = y.view({x.size(0), count, layout_->config.head_dim});
-  if (target == kV || !layer.q_norm.defined()) return y;
-  return norm(y, target == kQ ? layer.q_norm : layer.k_norm);
+  if (of.bias[target].defined()) y = y + of.bias[target];
+  y = y.view({x.size(0), count, config_.head_dim});
+  if (target == kV || !of.q_norm.defined()) return y;
+  return norm(y, target == kQ ? of.q_norm : of.k_norm);
 }
 
 at::Tensor AtenDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
-  return x * at::rsqrt(x.square().mean(-1, true) + layout_->config.rms_norm_eps) * weight;
+  return x * at::rsqrt(x.square().mean(-1, true) + config_.rms_norm_eps) * weight;
 }
 
 // x [tokens, heads, dim]
 at::Tensor AtenDecoder::rotate(const at::Tensor& x, const at::Tensor& positions) const {
-  const std::int64_t half = layout_->config.head_dim / 2;
+  const std::int64_t half = config_.head_dim / 2;
   const at::Tensor cosine = cosine_.index_select(0, positions).unsqueeze(1);
   const at::Tensor sine = sine_.index_select(0, positions).unsqueeze(1);
   const at::Tensor first = x.narrow(-1, 0, half);
@@ -195,7 +227,7 @@ at::Tensor AtenDecoder::rotate(const at::Tensor& x, const at::Tensor& positions)
 at::Tensor AtenDecoder::attend_row(std::int64_t layer, const TokenAt& first, std::int64_t count,
                                    const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v) const {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   const std::int64_t group = c.heads / c.kv_heads;
   const std::int64_t end = first.position + count;
   float* const planes = first.row.data + layer * 2 * c.kv_size() * first.row.capacity;
@@ -229,7 +261,7 @@ at::Tensor AtenDecoder::attend(std::int64_t layer, std::span<const TokenAt> toke
                                const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v) const {
   std::vector<at::Tensor> out;
-  for (const RowPart& part : row_parts(tokens))
+  for (const Part& part : parts_of(tokens, same_row))
     out.push_back(attend_row(layer, tokens[static_cast<std::size_t>(part.first)], part.count,
                              q.narrow(0, part.first, part.count),
                              k.narrow(0, part.first, part.count),
@@ -237,43 +269,44 @@ at::Tensor AtenDecoder::attend(std::int64_t layer, std::span<const TokenAt> toke
   return at::cat(out, 0);
 }
 
-const float* AtenDecoder::forward(std::span<const TokenAt> tokens) {
+void AtenDecoder::forward(std::span<const TokenAt> tokens) {
   const c10::NoGradGuard no_grad;
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   std::vector<std::int64_t> ids, places;
   for (const TokenAt& token : tokens) {
     ids.push_back(token.token);
     places.push_back(token.position);
   }
+  groups_.clear();
+  for (const Part& part : parts_of(tokens, same_adapter))
+    if (const RowAdapter* adapter = tokens[static_cast<std::size_t>(part.first)].adapter)
+      groups_.push_back({static_cast<const AtenAdapter*>(adapter), part});
   const at::Tensor positions = on_device(places);
   at::Tensor x = at::embedding(embedding_, on_device(ids)).to(at::kFloat);
   for (std::int64_t i = 0; i < c.layers; ++i) {
     const LayerTensors& layer = layers_[static_cast<std::size_t>(i)];
     const at::Tensor normed = norm(x, layer.input_norm);
-    const at::Tensor q = rotate(heads(layer, kQ, normed, c.heads), positions);
-    const at::Tensor k = rotate(heads(layer, kK, normed, c.kv_heads), positions);
-    const at::Tensor v = heads(layer, kV, normed, c.kv_heads);
-    x = x + project(layer, kO, attend(i, tokens, q, k, v));
+    const at::Tensor q = rotate(heads(i, kQ, normed, c.heads), positions);
+    const at::Tensor k = rotate(heads(i, kK, normed, c.kv_heads), positions);
+    const at::Tensor v = heads(i, kV, normed, c.kv_heads);
+    x = x + project(i, kO, attend(i, tokens, q, k, v));
     const at::Tensor wide = norm(x, layer.post_norm);
-    x = x +
-        project(layer, kDown, at::silu(project(layer, kGate, wide)) * project(layer, kUp, wide));
+    x = x + project(i, kDown, at::silu(project(i, kGate, wide)) * project(i, kUp, wide));
   }
   hidden_ = norm(x, final_norm_).contiguous();
-  return hidden_.data_ptr<float>();
 }
 
-void AtenDecoder::logits(const float* hidden, std::int64_t rows, float* out) const {
+void AtenDecoder::logits(std::span<const std::int64_t> tokens, float* out) {
   const c10::NoGradGuard no_grad;
-  const ModelConfig& c = layout_->config;
-  const at::Tensor product = multiply(tensor_at(device_, hidden, {rows, c.hidden_size}), head_);
-  tensor_at(ModelDevice{}, out, {rows, c.vocab_size}).copy_(product);
+  const at::Tensor states = hidden_.index_select(0, on_device({tokens.begin(), tokens.end()}));
+  tensor_at(ModelDevice{}, out, {states.size(0), config_.vocab_size})
+      .copy_(multiply(states, head_));
 }
 
 }  // namespace
 
-std::unique_ptr<TokenDecoder> make_aten_decoder(const ModelState& state, std::uint64_t version,
-                                                std::int64_t positions) {
-  return std::make_unique<AtenDecoder>(state, version, positions);
+std::unique_ptr<TokenDecoder> make_aten_decoder(const ModelState& state) {
+  return std::make_unique<AtenDecoder>(state);
 }
 
 }  // namespace plexrl::model

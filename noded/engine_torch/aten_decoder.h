@@ -10,11 +10,7 @@
 
 namespace plexrl::model {
 
-// Over the weights of a version that was checked (0: the base without adapter). Views only: the
-// memory of `state` must be mapped while the decoder is used. Positions up to `positions` may
-// occur.
-[[nodiscard]] std::unique_ptr<TokenDecoder> make_aten_decoder(const ModelState& state,
-                                                              std::uint64_t version,
-                                                              std::int64_t positions);
+// Over the full weights that rows of the model read (see make_decoder).
+[[nodiscard]] std::unique_ptr<TokenDecoder> make_aten_decoder(const ModelState& state);
 
 }  // namespace plexrl::model

@@ -15,7 +15,7 @@ namespace plexrl::model {
 namespace {
 
 constexpr int kTargets = 7;
-constexpr std::int64_t kRankPad = 16;  // lanes of the kernels, one cache line
+constexpr std::int64_t kPad = 16;  // floats of a cache line
 enum Target : int { kQ, kK, kV, kO, kGate, kUp, kDown };
 
 std::uint64_t vector_elements(const ArenaLayout& layout) {
@@ -81,28 +81,21 @@ FullWeights bind_full(const ModelLayout& layout, const float* arena, const Bf16*
   return w;
 }
 
-AdapterWeights::AdapterWeights(const ModelLayout& layout, const float* arena)
-    : rank_((layout.lora_rank + kRankPad - 1) / kRankPad * kRankPad), scale_(layout.lora_scale()) {
+KernelAdapter::KernelAdapter(const ModelLayout& layout, const float* arena) {
   const std::vector<TensorSlot>& slots = layout.trainable.slots;
+  std::uint64_t elements = 0;
+  for (std::size_t i = 1; i < slots.size(); i += 2) elements += slots[i].elements();
+  transposed_.resize(elements);
+  float* to = transposed_.data();
   for (std::size_t i = 0; i + 1 < slots.size(); i += 2) {
-    Pair pair;
-    pair.in = slots[i].cols;
-    pair.out = slots[i + 1].rows;
-    pair.a.assign(static_cast<std::size_t>(rank_ * pair.in), 0.0F);
-    pair.b.assign(static_cast<std::size_t>(pair.out * rank_), 0.0F);
-    std::copy_n(arena + slots[i].offset, slots[i].elements(), pair.a.data());
-    for (std::int64_t row = 0; row < pair.out; ++row)
-      std::copy_n(arena + slots[i + 1].offset + static_cast<std::uint64_t>(row) * layout.lora_rank,
-                  layout.lora_rank, pair.b.data() + row * rank_);
-    pairs_.push_back(std::move(pair));
+    const std::int64_t rank = slots[i].rows;
+    const std::int64_t out = slots[i + 1].rows;
+    const float* const b = arena + slots[i + 1].offset;
+    for (std::int64_t row = 0; row < out; ++row)
+      for (std::int64_t r = 0; r < rank; ++r) to[r * out + row] = b[row * rank + r];
+    matrices_.push_back({arena + slots[i].offset, to, rank, layout.lora_scale()});
+    to += rank * out;
   }
-}
-
-void AdapterWeights::apply(std::int64_t layer, int target, const float* x, float* y,
-                           std::int64_t rows, float* z) const {
-  const Pair& pair = pairs_[static_cast<std::size_t>(layer * kTargets + target)];
-  row_gemm(x, pair.a.data(), z, rows, pair.in, rank_);
-  row_gemm_add(z, pair.b.data(), y, rows, rank_, pair.out, scale_);
 }
 
 namespace {
@@ -138,18 +131,22 @@ void rope_tables(const ModelConfig& config, std::int64_t positions, std::vector<
   }
 }
 
-Decoder::Decoder(const ModelLayout& layout, FullWeights weights, AdapterWeights adapter,
-                 std::int64_t positions)
-    : layout_(&layout),
-      weights_(std::move(weights)),
-      adapter_(std::move(adapter)),
-      positions_(positions) {
-  rope_tables(layout.config, positions, &cosine_, &sine_);
+Decoder::Decoder(const ModelConfig& config, FullWeights weights)
+    : config_(config), weights_(std::move(weights)) {}
+
+std::unique_ptr<const RowAdapter> Decoder::bind_adapter(const ModelState& state) const {
+  return std::make_unique<KernelAdapter>(*state.layout, state.memory.sampler.data());
+}
+
+void Decoder::reach(std::int64_t positions) {
+  if (positions <= positions_) return;
+  positions_ = positions;
+  rope_tables(config_, positions, &cosine_, &sine_);
 }
 
 // Sizes the working memory; with `out` (whose x is the start) also places the buffers.
 std::int64_t Decoder::scratch_floats(Buffers* out) const {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   const std::int64_t threads = omp_get_max_threads();
   struct Part {
     float* Buffers::*field;
@@ -163,20 +160,20 @@ std::int64_t Decoder::scratch_floats(Buffers* out) const {
                         {&Buffers::attended, kChunk * std::max(c.hidden_size, c.query_size())},
                         {&Buffers::gate, kChunk * c.intermediate_size},
                         {&Buffers::up, kChunk * c.intermediate_size},
-                        {&Buffers::z, kChunk * adapter_.padded_rank()},
+                        {&Buffers::z, kChunk * std::int64_t{kMaxLoraRank}},
                         {&Buffers::scores, threads * positions_},
                         {&Buffers::rounded, rounded_floats()}};
   std::int64_t total = 0;
   float* start = scratch_.data();
   for (const Part& part : parts) {
     if (out != nullptr) out->*part.field = start + total;
-    total += (part.floats + kRankPad - 1) / kRankPad * kRankPad;
+    total += (part.floats + kPad - 1) / kPad * kPad;
   }
   return total;
 }
 
 std::int64_t Decoder::rounded_floats() const {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   if (weights_.head.half == nullptr) return 0;
   return kChunk * std::max({c.hidden_size, c.query_size(), c.intermediate_size}) / 2;
 }
@@ -195,14 +192,32 @@ void Decoder::multiply(const WeightMatrix& weight, const float* x, float* y, std
   row_gemm_bf16(rounded, weight.half, y, rows, in, out);
 }
 
+void Decoder::group_rows(std::span<const TokenAt> tokens) {
+  groups_.clear();
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto at = static_cast<std::int64_t>(i);
+    const auto* const adapter = static_cast<const KernelAdapter*>(tokens[i].adapter);
+    if (adapter == nullptr) continue;
+    if (!groups_.empty() && groups_.back().adapter == adapter &&
+        groups_.back().first + groups_.back().count == at)
+      ++groups_.back().count;
+    else
+      groups_.push_back({adapter, at, 1});
+  }
+}
+
 void Decoder::project(std::int64_t layer, int target, const WeightMatrix& weight, const float* x,
                       float* y, std::int64_t rows, std::int64_t in, std::int64_t out) {
   multiply(weight, x, y, rows, in, out);
-  if (adapter_.any()) adapter_.apply(layer, target, x, y, rows, buffers_.z);
+  if (groups_.empty()) return;
+  lora_.clear();
+  for (const AdapterRows& group : groups_)
+    lora_.push_back({&group.adapter->matrix(layer, target), group.first, group.count});
+  add_lora(lora_, x, y, buffers_.z, in, out);
 }
 
 void Decoder::cache_and_attend(std::int64_t layer, std::span<const TokenAt> tokens) {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   const Buffers& b = buffers_;
   const std::int64_t dim = c.head_dim;
   const auto count = static_cast<std::int64_t>(tokens.size());
@@ -235,7 +250,7 @@ void Decoder::cache_and_attend(std::int64_t layer, std::span<const TokenAt> toke
 }
 
 void Decoder::finish_heads(const LayerWeights& w, std::int64_t rows) {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   const Buffers& b = buffers_;
   if (c.qkv_bias) {
     add_bias(b.q, w.q_bias, rows, c.query_size());
@@ -250,7 +265,7 @@ void Decoder::finish_heads(const LayerWeights& w, std::int64_t rows) {
 }
 
 void Decoder::attention(std::int64_t layer, std::span<const TokenAt> tokens) {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const Buffers& b = buffers_;
   const auto rows = static_cast<std::int64_t>(tokens.size());
@@ -265,7 +280,7 @@ void Decoder::attention(std::int64_t layer, std::span<const TokenAt> tokens) {
 }
 
 void Decoder::feed_forward(std::int64_t layer, std::int64_t rows) {
-  const ModelConfig& c = layout_->config;
+  const ModelConfig& c = config_;
   const LayerWeights& w = weights_.layers[static_cast<std::size_t>(layer)];
   const Buffers& b = buffers_;
   rms_norm(b.x, w.post_norm, b.normed, rows, c.hidden_size, static_cast<float>(c.rms_norm_eps));
@@ -282,10 +297,11 @@ Result<float*> Decoder::make_cache(std::int64_t floats) {
   return cache_.data();
 }
 
-const float* Decoder::forward(std::span<const TokenAt> tokens) {
-  const ModelConfig& c = layout_->config;
+void Decoder::forward(std::span<const TokenAt> tokens) {
+  const ModelConfig& c = config_;
   const auto rows = static_cast<std::int64_t>(tokens.size());
   PLEXRL_CHECK(rows <= kChunk && scratch_.data() != nullptr, "decoder: acquire, at most kChunk");
+  group_rows(tokens);
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t from = tokens[static_cast<std::size_t>(i)].token * c.hidden_size;
     float* const x = buffers_.x + i * c.hidden_size;
@@ -300,12 +316,16 @@ const float* Decoder::forward(std::span<const TokenAt> tokens) {
   }
   rms_norm(buffers_.x, weights_.final_norm, buffers_.normed, rows, c.hidden_size,
            static_cast<float>(c.rms_norm_eps));
-  return buffers_.normed;
 }
 
-void Decoder::logits(const float* hidden, std::int64_t rows, float* out) const {
-  multiply(weights_.head, hidden, out, rows, layout_->config.hidden_size,
-           layout_->config.vocab_size);
+// x is free after the last layer: it takes the states that are asked for.
+void Decoder::logits(std::span<const std::int64_t> tokens, float* out) {
+  const std::int64_t width = config_.hidden_size;
+  float* to = buffers_.x;
+  for (const std::int64_t token : tokens)
+    to = std::copy_n(buffers_.normed + token * width, width, to);
+  multiply(weights_.head, buffers_.x, out, static_cast<std::int64_t>(tokens.size()), width,
+           config_.vocab_size);
 }
 
 }  // namespace plexrl::model

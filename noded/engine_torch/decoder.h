@@ -13,6 +13,7 @@
 #include "engine_torch/arena_layout.h"
 #include "engine_torch/bf16_gemm.h"
 #include "engine_torch/kernels.h"
+#include "engine_torch/row_lora.h"
 #include "engine_torch/scratch.h"
 #include "engine_torch/token_decoder.h"
 
@@ -41,42 +42,36 @@ struct FullWeights {
 [[nodiscard]] FullWeights bind_full(const ModelLayout& layout, const float* arena,
                                     const Bf16* half_arena);
 
-// An adapter repacked for the kernels: the rank is padded with zeros to a multiple of 16, so A is
-// [padded, in] and B is [out, padded]. A copy, because an adapter is small.
-class AdapterWeights {
+// An adapter for the kernels: A as it lies in the arena, B transposed in a copy, because an adapter
+// is small.
+class KernelAdapter final : public RowAdapter {
  public:
-  AdapterWeights() = default;  // none
-  AdapterWeights(const ModelLayout& layout, const float* arena);
-  [[nodiscard]] bool any() const noexcept { return rank_ > 0; }
-  [[nodiscard]] std::int64_t padded_rank() const noexcept { return rank_; }
-  // y += scale * B (A x) for target `target` (0..6: q k v o gate up down) of a layer; z is scratch
-  // of rows * padded_rank.
-  void apply(std::int64_t layer, int target, const float* x, float* y, std::int64_t rows,
-             float* z) const;
+  KernelAdapter(const ModelLayout& layout, const float* arena);
+  // target: 0..6, q k v o gate up down
+  [[nodiscard]] const LoraMatrix& matrix(std::int64_t layer, int target) const {
+    return matrices_[static_cast<std::size_t>(layer * 7 + target)];
+  }
 
  private:
-  struct Pair {
-    std::vector<float> a, b;
-    std::int64_t in = 0, out = 0;
-  };
-  std::vector<Pair> pairs_;  // layer * 7 + target
-  std::int64_t rank_ = 0;
-  float scale_ = 0;
+  std::vector<float> transposed_;
+  std::vector<LoraMatrix> matrices_;
 };
 
 class Decoder final : public TokenDecoder {
  public:
-  // `weights` and `adapter` are borrowed. Positions up to `positions` may occur.
-  Decoder(const ModelLayout& layout, FullWeights weights, AdapterWeights adapter,
-          std::int64_t positions);
+  // What `weights` points to is borrowed.
+  Decoder(const ModelConfig& config, FullWeights weights);
 
+  [[nodiscard]] std::unique_ptr<const RowAdapter> bind_adapter(
+      const ModelState& state) const override;
+  void reach(std::int64_t positions) override;
   // All working memory is of the activation arena.
   [[nodiscard]] Status acquire() override;
   void release() override { scratch_ = Scratch(); }
   [[nodiscard]] Result<float*> make_cache(std::int64_t floats) override;
-  [[nodiscard]] const float* forward(std::span<const TokenAt> tokens) override;
-  void logits(const float* hidden, std::int64_t rows, float* out) const override;
-  [[nodiscard]] const ModelConfig& config() const noexcept override { return layout_->config; }
+  void forward(std::span<const TokenAt> tokens) override;
+  void logits(std::span<const std::int64_t> tokens, float* out) override;
+  [[nodiscard]] const ModelConfig& config() const noexcept override { return config_; }
 
  private:
   struct Buffers {
@@ -87,6 +82,7 @@ class Decoder final : public TokenDecoder {
   [[nodiscard]] std::int64_t rounded_floats() const;
   void multiply(const WeightMatrix& weight, const float* x, float* y, std::int64_t rows,
                 std::int64_t in, std::int64_t out) const;
+  void group_rows(std::span<const TokenAt> tokens);
   void project(std::int64_t layer, int target, const WeightMatrix& weight, const float* x, float* y,
                std::int64_t rows, std::int64_t in, std::int64_t out);
   void attention(std::int64_t layer, std::span<const TokenAt> tokens);
@@ -94,10 +90,17 @@ class Decoder final : public TokenDecoder {
   void cache_and_attend(std::int64_t layer, std::span<const TokenAt> tokens);
   void feed_forward(std::int64_t layer, std::int64_t rows);
 
-  const ModelLayout* layout_;
+  // Rows of the batch that have an adapter, by neighbours with the same.
+  struct AdapterRows {
+    const KernelAdapter* adapter;
+    std::int64_t first, count;
+  };
+
+  ModelConfig config_;
   FullWeights weights_;
-  AdapterWeights adapter_;
-  std::int64_t positions_;
+  std::vector<AdapterRows> groups_;
+  std::vector<LoraRows> lora_;  // the same for one matrix
+  std::int64_t positions_ = 0;
   std::vector<float> cosine_, sine_;  // [positions, head_dim / 2]
   Scratch scratch_;
   Scratch cache_;

@@ -3,11 +3,13 @@
 // of a group is scratch.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "engine_torch/kernels.h"
 #include "engine_torch/op_checks.h"
 #include "engine_torch/op_factories.h"
 #include "engine_torch/scratch.h"
+#include "engine_torch/token_decoder.h"
 
 namespace plexrl::model {
 namespace {
@@ -22,7 +24,10 @@ class LogprobsOp final : public OpRun {
       : state_(env.state),
         version_(version),
         sequences_(std::move(sequences)),
-        decoder_(make_version_decoder(*env.state, version, longest)) {}
+        decoder_(make_decoder(*env.state)),
+        adapter_(bind_version(*decoder_, *env.state, version)) {
+    decoder_->reach(longest);
+  }
 
   Result<bool> step() override {
     return guarded("logprobs", [this] { return advance(); });
@@ -34,12 +39,13 @@ class LogprobsOp final : public OpRun {
   Result<bool> advance();
   [[nodiscard]] std::vector<TokenAt> group_tokens(std::size_t end, float* cache) const;
   [[nodiscard]] Status score(std::span<const TokenAt> tokens);
-  [[nodiscard]] Status score_rows(const float* hidden, std::span<const TokenAt> tokens);
+  [[nodiscard]] Status score_rows(std::int64_t count);
 
   const ModelState* state_;
   std::uint64_t version_;
   Sequences sequences_;
   std::unique_ptr<TokenDecoder> decoder_;
+  std::unique_ptr<const RowAdapter> adapter_;
   std::size_t next_ = 0;              // first sequence that is not computed
   std::vector<std::int32_t> follow_;  // of the group's tokens: the next token, -1 at the end
   std::vector<float> scores_;         // of the group
@@ -81,7 +87,8 @@ std::vector<TokenAt> LogprobsOp::group_tokens(std::size_t end, float* cache) con
     for (std::int64_t i = 0; i < length; ++i)
       tokens.push_back({sequences_[s][static_cast<std::size_t>(i)],
                         static_cast<std::int32_t>(i),
-                        {cache, length}});
+                        {cache, length},
+                        adapter_.get()});
     cache += length * per_position;
   }
   return tokens;
@@ -93,20 +100,23 @@ Status LogprobsOp::score(std::span<const TokenAt> tokens) {
   for (std::size_t at = 0; status.ok() && at < tokens.size(); at += TokenDecoder::kChunk) {
     const auto part =
         tokens.subspan(at, std::min<std::size_t>(TokenDecoder::kChunk, tokens.size() - at));
-    status = score_rows(decoder_->forward(part), part);
+    decoder_->forward(part);
+    status = score_rows(static_cast<std::int64_t>(part.size()));
     tokens_done_ += part.size();
   }
   decoder_->release();
   return status;
 }
 
-Status LogprobsOp::score_rows(const float* hidden, std::span<const TokenAt> tokens) {
+// Of the tokens of the last forward.
+Status LogprobsOp::score_rows(std::int64_t count) {
   const ModelConfig& c = decoder_->config();
   PLEXRL_ASSIGN(const Scratch logits, Scratch::make(kLogitRows * c.vocab_size));
-  const auto count = static_cast<std::int64_t>(tokens.size());
   for (std::int64_t at = 0; at < count; at += kLogitRows) {
     const std::int64_t rows = std::min(kLogitRows, count - at);
-    decoder_->logits(hidden + at * c.hidden_size, rows, logits.data());
+    std::vector<std::int64_t> tokens(static_cast<std::size_t>(rows));
+    std::iota(tokens.begin(), tokens.end(), at);
+    decoder_->logits(tokens, logits.data());
     for (std::int64_t i = 0; i < rows; ++i) {
       const float* row = logits.data() + i * c.vocab_size;
       const std::int32_t target = follow_[scores_.size()];

@@ -4,9 +4,7 @@
 #include <cmath>
 #include <new>
 
-#include "engine_torch/aten_decoder.h"
 #include "engine_torch/compute_threads.h"
-#include "engine_torch/decoder.h"
 
 namespace plexrl::model {
 
@@ -39,21 +37,6 @@ Status check_version(const ModelState& state, std::uint64_t version) {
   if (version == state.sampler_version) return {};
   return error(Code::NOT_FOUND, "version %llu: not held; the published version is %llu", number,
                static_cast<unsigned long long>(state.sampler_version));
-}
-
-std::unique_ptr<TokenDecoder> make_version_decoder(const ModelState& state, std::uint64_t version,
-                                                   std::int64_t positions) {
-  if (state.device.math == ModelDevice::Math::kAten)
-    return make_aten_decoder(state, version, positions);
-  const ModelLayout& layout = *state.layout;
-  const bool full = layout.mode == TrainMode::Full;
-  AdapterWeights adapter;
-  if (!full && version != 0) adapter = AdapterWeights(layout, state.memory.sampler.data());
-  const ModelMemory& memory = state.memory;
-  FullWeights weights =
-      bind_full(layout, full ? memory.sampler.data() : memory.base.data(),
-                full ? std::span<const Bf16>(memory.sampler16).data() : memory.base16.data());
-  return std::make_unique<Decoder>(layout, std::move(weights), std::move(adapter), positions);
 }
 
 Result<bool> guarded(const char* op, const std::function<Result<bool>()>& body) {

@@ -9,7 +9,6 @@
 
 #include "engine_torch/model_state.h"
 #include "engine_torch/op_run.h"
-#include "engine_torch/token_decoder.h"
 
 namespace plexrl::model {
 
@@ -19,10 +18,6 @@ namespace plexrl::model {
 [[nodiscard]] Status check_finite(const std::string& what, std::span<const float> values);
 // What the sampling version must be: 0 with a base, or the published one.
 [[nodiscard]] Status check_version(const ModelState& state, std::uint64_t version);
-// A decoder over the weights of a checked version, for the model's device.
-[[nodiscard]] std::unique_ptr<TokenDecoder> make_version_decoder(const ModelState& state,
-                                                                 std::uint64_t version,
-                                                                 std::int64_t positions);
 
 // Runs `body` and turns a library's exception into a Status: no memory is NO_CAPACITY.
 [[nodiscard]] Result<bool> guarded(const char* op, const std::function<Result<bool>()>& body);
