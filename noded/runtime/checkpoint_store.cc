@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kDraftMark = "#draft";  // not possible in a name
-constexpr const char* kHeldMark = "#held";    // "#held<model>.<seq>"
+constexpr const char* kTextMark = "#text.";   // "#text.<name>"
+constexpr std::size_t kMaxTextBytes = 4096;
+constexpr const char* kHeldMark = "#held";  // "#held<model>.<seq>"
 
 Status sync_folder(const std::string& path) {
   const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -110,6 +113,73 @@ Result<UniqueFd> CheckpointStore::read(std::uint32_t uid, const std::string& nam
   if (errno == ENOENT)
     return error(Code::NOT_FOUND, "no checkpoint '%s' of yours in the store", name.c_str());
   return errno_error(Code::IO, errno, "open '%s'", path.c_str());
+}
+
+// ---- texts ----
+
+Status CheckpointStore::describe(std::uint32_t uid, const std::string& name,
+                                 const std::string& text) {
+  if (text.size() > kMaxTextBytes)
+    return error(Code::TOO_LARGE, "the text of checkpoint '%s' is beyond %zu bytes", name.c_str(),
+                 kMaxTextBytes);
+  const std::string parent = folder(uid);
+  if (::mkdir(parent.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::IO, errno, "create '%s'", parent.c_str());
+  const std::string path = parent + "/" + kTextMark + name;
+  const std::string draft = path + kDraftMark;
+  const UniqueFd fd(
+      ::open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const bool written =
+      fd && ::write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::fsync(fd.get()) == 0 && ::rename(draft.c_str(), path.c_str()) == 0;
+  if (written) return sync_folder(parent);
+  const int reason = errno;
+  ::unlink(draft.c_str());
+  return errno_error(Code::IO, reason, "write '%s'", path.c_str());
+}
+
+Result<CheckpointStore::Described> CheckpointStore::described(std::uint32_t uid,
+                                                              const std::string& name) const {
+  Described found;
+  found.name = name;
+  struct stat st {};
+  const UniqueFd fd(
+      ::open((folder(uid) + "/" + kTextMark + name).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd || ::stat((folder(uid) + "/" + name).c_str(), &st) != 0)
+    return error(Code::NOT_FOUND, "no checkpoint '%s' of yours in the store", name.c_str());
+  found.bytes = static_cast<std::uint64_t>(st.st_size);
+  found.saved_s = st.st_mtime;
+  found.text.resize(kMaxTextBytes);
+  const ssize_t bytes = ::read(fd.get(), found.text.data(), found.text.size());
+  if (bytes < 0) return errno_error(Code::IO, errno, "read the text of '%s'", name.c_str());
+  found.text.resize(static_cast<std::size_t>(bytes));
+  return found;
+}
+
+std::vector<CheckpointStore::Described> CheckpointStore::all_described(
+    std::uint32_t uid, const std::string& prefix) const {
+  std::vector<Described> found;
+  std::error_code failed;
+  auto entry = fs::directory_iterator(folder(uid), failed);
+  for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+    const std::string name = entry->path().filename().string();
+    if (!name.starts_with(prefix) || name.find('#') != std::string::npos) continue;
+    if (auto one = described(uid, name)) found.push_back(*std::move(one));
+  }
+  std::sort(found.begin(), found.end(), [](const Described& a, const Described& b) {
+    return a.saved_s != b.saved_s ? a.saved_s > b.saved_s : a.name > b.name;
+  });
+  return found;
+}
+
+Status CheckpointStore::remove(std::uint32_t uid, const std::string& name) {
+  const std::string path = folder(uid) + "/" + name;
+  if (::unlink(path.c_str()) != 0) {
+    if (errno != ENOENT) return errno_error(Code::IO, errno, "remove '%s'", path.c_str());
+    return error(Code::NOT_FOUND, "no checkpoint '%s' of yours in the store", name.c_str());
+  }
+  ::unlink((folder(uid) + "/" + kTextMark + name).c_str());
+  return sync_folder(folder(uid));
 }
 
 // ---- holds ----

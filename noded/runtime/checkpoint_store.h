@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "base/strong_id.h"
@@ -51,6 +52,23 @@ class CheckpointStore {
   void let_go(std::uint32_t uid, const Holder& holder);
   [[nodiscard]] std::map<Holder, std::uint32_t> holds() const;  // with the uid; of all
   [[nodiscard]] std::uint64_t used_bytes(std::uint32_t uid) const;
+
+  // A short text beside the checkpoint of that name, which may not be there yet. It stays until
+  // another one is written or the checkpoint is removed.
+  [[nodiscard]] Status describe(std::uint32_t uid, const std::string& name,
+                                const std::string& text);
+  struct Described {
+    std::string name, text;
+    std::uint64_t bytes = 0;
+    std::int64_t saved_s = 0;  // Unix time
+  };
+  // NOT_FOUND: there is no such checkpoint, or it has no text.
+  [[nodiscard]] Result<Described> described(std::uint32_t uid, const std::string& name) const;
+  // All of the uid whose names begin so, the newest first.
+  [[nodiscard]] std::vector<Described> all_described(std::uint32_t uid,
+                                                     const std::string& prefix) const;
+  // NOT_FOUND names the checkpoint. Who holds it keeps it.
+  [[nodiscard]] Status remove(std::uint32_t uid, const std::string& name);
 
  private:
   [[nodiscard]] std::string folder(std::uint32_t uid) const;

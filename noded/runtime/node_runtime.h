@@ -101,6 +101,7 @@ class NodeRuntime final : public EngineWatcher {
   [[nodiscard]] const ProfileBook& profile_book() const { return profile_book_; }
   [[nodiscard]] EngineSupervisor& engines() { return engines_; }
   [[nodiscard]] const OpLog& log() const { return log_; }
+  [[nodiscard]] CheckpointStore& checkpoints() { return checkpoints_; }
   // Why the store does not take training ops and results; empty while it does.
   [[nodiscard]] const std::string& store_trouble() const { return log_.trouble(); }
 

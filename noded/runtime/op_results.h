@@ -26,6 +26,10 @@ class OpResults {
   void replayed(Op& op);
   // For a number that has a result: now, or once it is stored.
   void repeat(ModelId model, std::uint64_t seq, Waiter waiter);
+  // The number has a result, stored or not yet.
+  [[nodiscard]] bool knows(ModelId model, std::uint64_t seq) const {
+    return untold_.contains({model, seq}) || log_.has_result(model, seq);
+  }
   // Some outcome is not on disk yet.
   [[nodiscard]] bool waiting() const { return !untold_.empty(); }
 

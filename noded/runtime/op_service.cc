@@ -41,6 +41,7 @@ void OpService::submit(SubmitRequest request) {
   auto size = check_op(request.submit, *model, static_cast<bool>(request.fd));
   if (size) size->kv_bytes = whole_chunks(size->kv_bytes, parts_.chunk_bytes);
   Status refusal = size ? check_capacity(*model, *size) : size.error();
+  if (!request.refusal.ok()) refusal = request.refusal;
   // A training number is used up by a refusal too, so it goes through the stream.
   const bool numbered = request.submit.seq > 0 && model->mode != wire::TrainMode::None;
   if (numbered)
@@ -106,6 +107,19 @@ Op& OpService::add_op(SubmitRequest request, const OpSize& size) {
   Op& added = parts_.ops.add(std::move(op));
   parts_.results.accepted(added);
   return added;
+}
+
+bool OpService::knows(ModelId model, std::uint64_t seq) {
+  const auto flow = parts_.flows.find(model);
+  if (flow == parts_.flows.end()) return false;
+  return parts_.ops.find_seq(model, seq) != nullptr || seq <= flow->second.stream.finished() ||
+         parts_.results.knows(model, seq);
+}
+
+void OpService::await(ModelId model, std::uint64_t seq, Waiter waiter) {
+  if (Op* const op = parts_.ops.find_seq(model, seq))
+    return parts_.ops.join(*op, std::move(waiter));
+  parts_.results.repeat(model, seq, std::move(waiter));
 }
 
 void OpService::repeat_result(const SubmitRequest& request) {

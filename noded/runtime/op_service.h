@@ -22,6 +22,7 @@ struct SubmitRequest {
   wire::SubmitOpT submit;
   UniqueFd fd;
   OpHandler handler;
+  Status refusal{};  // of a training op: what its sender finds wrong with it; uses its number up
 };
 
 using FlowTable = std::map<ModelId, ModelFlow>;
@@ -45,6 +46,13 @@ class OpService final : public DispatchListener {
   }
 
   void submit(SubmitRequest request);
+  // For who has a training op's number only: whether it was accepted, in its turn or before, and
+  // its outcome, once it has one. await() needs an op that is known.
+  [[nodiscard]] bool knows(ModelId model, std::uint64_t seq);
+  void await(ModelId model, std::uint64_t seq, Waiter waiter);
+  // What the model's training ops up to now made known is on disk, except that those whose turn
+  // has not come are not kept.
+  void when_kept(ModelId model, OpLog::Kept kept) { parts_.log.when_kept(model, std::move(kept)); }
   // The op ends as CANCELLED unless it is too late for that.
   void cancel(SessionId session, std::uint64_t request_id);
   // Its sampling ops that nobody else waits for are cancelled; training goes on.
