@@ -317,7 +317,7 @@ Status Daemon::open_http() {
   http::HttpLimits limits;
   limits.connections = site_.daemon.max_http_connections;
   PLEXRL_ASSIGN(http_, http::HttpServer::create(*loop_, std::move(listener), *front_, limits));
-  front_->connect(*http_);
+  PLEXRL_TRY(front_->connect(*http_));
   router_->set_more_metrics([this] { return front_->metrics(); });
   node_->set_connection_hooks(
       [this] {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -15,8 +16,10 @@ namespace plexrl::http {
 
 struct Request {
   std::string method;
-  std::string path;   // as it was sent, not decoded, without the query
-  std::string token;  // of X-API-Key, or of Authorization: Bearer
+  std::string path;                            // as it was sent, not decoded, without the query
+  std::string token;                           // of X-API-Key, or of Authorization: Bearer
+  std::string content_type, accept;            // "" where there is none
+  std::map<std::string, std::string> query{};  // as it was sent, not decoded
   std::string body;
   wire::PeerCredentials peer;
 };
@@ -78,6 +81,8 @@ class Application {
   virtual void handle(Exchange& exchange) = 0;
   // What the server answers by itself, in the application's form.
   [[nodiscard]] virtual Response refusal(int status, const std::string& text) const = 0;
+  // The job has ended; its requests have been answered.
+  virtual void tenant_closed(TenantId) {}
 };
 
 }  // namespace plexrl::http

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/front.h"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 
@@ -8,22 +9,11 @@
 #include "api/request_router.h"
 #include "http/api_error.h"
 #include "http/openai_calls.h"
+#include "http/route.h"
+#include "http/tinker_routes.h"
 
 namespace plexrl::http {
 namespace {
-
-constexpr std::size_t kNoBody = 4096;
-constexpr std::size_t kTextBody = std::size_t{1} << 20;
-
-enum class Open : std::uint8_t { kHealth, kMetrics };  // routes without a token
-
-struct Route {
-  const char* method;
-  const char* path;  // "/*" at the end: whatever follows
-  std::size_t body_limit;
-  void (*begin)(HttpContext&, Exchange&, TenantId);  // nullptr: `open`
-  Open open;
-};
 
 constexpr std::array kRoutes{
     Route{"GET", "/health", kNoBody, nullptr, Open::kHealth},
@@ -55,11 +45,16 @@ struct Found {
 
 Found find_route(const Request& request) {
   Found found;
-  for (const Route& route : kRoutes) {
-    if (!has_path(route, request.path)) continue;
-    if (has_method(route, request.method)) return {&route, ""};
-    found.allow += (found.allow.empty() ? "" : ", ") + std::string(route.method);
-  }
+  const auto look = [&](std::span<const Route> routes) {
+    for (const Route& route : routes) {
+      if (!has_path(route, request.path)) continue;
+      if (has_method(route, request.method)) found.route = &route;
+      if (found.route != nullptr) return;
+      found.allow += (found.allow.empty() ? "" : ", ") + std::string(route.method);
+    }
+  };
+  look(kRoutes);
+  if (found.route == nullptr) look(tinker_routes());
   return found;
 }
 
@@ -68,11 +63,22 @@ Found find_route(const Request& request) {
 Front::Front(runtime::NodeRuntime& node, const api::Server& sockets, TextCodecs::Post post)
     : sockets_(sockets),
       codecs_(std::move(post)),
-      context_{node, codecs_, nullptr, static_cast<std::int64_t>(std::time(nullptr))} {}
+      context_{node, codecs_, nullptr, static_cast<std::int64_t>(std::time(nullptr)), &tinker_},
+      tinker_(context_) {}
+
+Status Front::connect(HttpServer& server) {
+  context_.server = &server;
+  return tinker_.connect(server.loop());
+}
+
+void Front::tenant_closed(TenantId tenant) { tinker_.tenant_closed(tenant); }
 
 std::size_t Front::body_limit(const Request& request) const {
   const Found found = find_route(request);
-  return found.route == nullptr ? kNoBody : found.route->body_limit;
+  if (found.route == nullptr) return kNoBody;
+  const bool message = request.content_type.starts_with(kProtobuf);
+  return message ? std::max(found.route->message_limit, found.route->body_limit)
+                 : found.route->body_limit;
 }
 
 Response Front::refusal(int status, const std::string& text) const {
@@ -115,7 +121,7 @@ void Front::handle(Exchange& exchange) {
   const auto tenant = authenticate(request);
   if (!tenant) return exchange.answer(error_response(tenant.error()));
   exchange.belongs_to(*tenant);
-  if (context_.node.dispatcher().draining())
+  if (context_.node.dispatcher().draining() && !found.route->while_draining)
     return exchange.answer(
         error_response(error(Code::UNAVAILABLE, "plexrld is going down for a restart; retry")));
   found.route->begin(context_, exchange, *tenant);

@@ -7,6 +7,7 @@
 
 #include "api/documents.h"
 #include "http/model_call.h"
+#include "http/tinker_state.h"
 
 namespace plexrl::http {
 
@@ -15,11 +16,13 @@ class Front final : public Application {
   // `sockets`: for the documents. Both outlive the front.
   Front(runtime::NodeRuntime& node, const api::Server& sockets, TextCodecs::Post post);
   // Before the first request; they know each other.
-  void connect(HttpServer& server) { context_.server = &server; }
+  [[nodiscard]] Status connect(HttpServer& server);
 
   [[nodiscard]] std::size_t body_limit(const Request& request) const override;
   void handle(Exchange& exchange) override;
   [[nodiscard]] Response refusal(int status, const std::string& text) const override;
+  void tenant_closed(TenantId tenant) override;
+  [[nodiscard]] TinkerState& tinker() { return tinker_; }
   // Families of this server in Prometheus' text format.
   [[nodiscard]] std::string metrics() const;
 
@@ -31,6 +34,7 @@ class Front final : public Application {
   const api::Server& sockets_;
   TextCodecs codecs_;
   HttpContext context_;
+  TinkerState tinker_;
   std::uint64_t unknown_routes_ = 0;
 };
 

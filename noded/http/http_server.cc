@@ -40,6 +40,17 @@ std::uint64_t announced_bytes(MHD_Connection* connection) {
   return failure == std::errc::result_out_of_range ? UINT64_MAX : bytes;
 }
 
+std::map<std::string, std::string> query_of(MHD_Connection* connection) {
+  std::map<std::string, std::string> query;
+  const auto add = [](void* into, MHD_ValueKind, const char* name, const char* value) {
+    auto& values = *static_cast<std::map<std::string, std::string>*>(into);
+    values[name] = value == nullptr ? "" : value;
+    return MHD_YES;
+  };
+  (void)MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, add, &query);
+  return query;
+}
+
 void add_header(MHD_Response* response, const char* name, const std::string& value) {
   if (!value.empty()) (void)MHD_add_response_header(response, name, value.c_str());
 }
@@ -259,6 +270,9 @@ bool HttpServer::begin_request(Connection& connection, const char* path, const c
   request.method = method;
   request.path = path;
   request.token = token_of(connection.mhd);
+  request.content_type = header(connection.mhd, "Content-Type");
+  request.accept = header(connection.mhd, "Accept");
+  request.query = query_of(connection.mhd);
   request.peer = connection.peer;
   connection.body_limit = app_.body_limit(request);
   set_deadline(connection, limits_.body_time);
@@ -441,6 +455,7 @@ void HttpServer::close_tenant(TenantId tenant) {
     end_connection(*connection);
     if (waits) connection->exchange->answer(app_.refusal(401, "the job has ended"));
   }
+  app_.tenant_closed(tenant);
 }
 
 HttpCounts HttpServer::counts() const {

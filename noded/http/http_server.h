@@ -72,6 +72,7 @@ class HttpServer {
   // The job has ended: its connections go, and with them what runs for them.
   void close_tenant(TenantId tenant);
   [[nodiscard]] HttpCounts counts() const;
+  [[nodiscard]] loop::EventLoop& loop() { return loop_; }
 
  private:
   struct Connection;

@@ -13,12 +13,15 @@
 
 namespace plexrl::http {
 
+class TinkerState;
+
 // What handlers work with; outlives them.
 struct HttpContext {
   runtime::NodeRuntime& node;
   TextCodecs& codecs;
   HttpServer* server = nullptr;  // set before the first request
   std::int64_t started_s = 0;    // Unix time, `created` of models
+  TinkerState* tinker = nullptr;
 };
 
 class ModelCall : public Handler {

@@ -43,6 +43,7 @@ TEST(FuzzCorpus, Gguf) { EXPECT_GE(replay("gguf", fuzz_gguf), 1); }
 TEST(FuzzCorpus, Safetensors) { EXPECT_GE(replay("safetensors", fuzz_safetensors), 5); }
 TEST(FuzzCorpus, Chat) { EXPECT_GE(replay("chat", fuzz_chat), 3); }
 TEST(FuzzCorpus, HttpBody) { EXPECT_GE(replay("http_body", fuzz_http_body), 5); }
+TEST(FuzzCorpus, Tinker) { EXPECT_GE(replay("tinker", fuzz_tinker), 7); }
 TEST(FuzzCorpus, Tokenizer) { EXPECT_GE(replay("tokenizer", fuzz_tokenizer), 3); }
 TEST(FuzzCorpus, EngineMessage) { EXPECT_GE(replay("engine_message", fuzz_engine_message), 3); }
 

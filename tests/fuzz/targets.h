@@ -22,6 +22,8 @@ void fuzz_safetensors(std::span<const std::uint8_t> bytes);
 void fuzz_chat(std::span<const std::uint8_t> bytes);
 // The body of a request to the HTTP API.
 void fuzz_http_body(std::span<const std::uint8_t> bytes);
+// The body of a request of the Tinker API, a promise, or a checkpoint's path.
+void fuzz_tinker(std::span<const std::uint8_t> bytes);
 // A tokenizer.json to the first zero byte, and behind it a text for it.
 void fuzz_tokenizer(std::span<const std::uint8_t> bytes);
 

@@ -46,7 +46,7 @@ class OpenAiTest : public NodeLoopTest {
     front_ = std::make_unique<Front>(
         *node_, *server_, [this](std::function<void()> f) { loop_->post(std::move(f)); });
     PLEXRL_ASSIGN(http_, HttpServer::create(*loop_, std::move(web), *front_, {}));
-    front_->connect(*http_);
+    PLEXRL_TRY(front_->connect(*http_));
     node_->set_connection_hooks([this] { return http_->connected(); },
                                 [this](TenantId tenant) { http_->close_tenant(tenant); });
     return start_node([this] { EXPECT_TRUE(http_->start().ok()); });
