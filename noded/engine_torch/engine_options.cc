@@ -60,6 +60,12 @@ Status set_init(EngineOptions& options, const std::string& /*name*/, const std::
   return {};
 }
 
+Status set_bench(EngineOptions& options, const std::string& /*name*/, const std::string& text) {
+  options.command = EngineOptions::Command::kBenchDecode;
+  options.bench_path = text;
+  return {};
+}
+
 const std::map<std::string, Setter>& setters() {
   static const std::map<std::string, Setter> table = {
       {"--id", set_number<&EngineOptions::id>},
@@ -74,6 +80,8 @@ const std::map<std::string, Setter>& setters() {
       {"--config", set_text<&EngineOptions::config_path>},
       {"--tokenizer", set_text<&EngineOptions::tokenizer_path>},
       {"--seed", set_number<&EngineOptions::seed>},
+      {"--bench-decode", set_bench},
+      {"--milliseconds", set_number<&EngineOptions::milliseconds>},
   };
   return table;
 }
@@ -84,6 +92,11 @@ Status check(const EngineOptions& options) {
   };
   if (options.command == EngineOptions::Command::kInitModel)
     return need(!options.config_path.empty(), "--config");
+  if (options.command == EngineOptions::Command::kBenchDecode) {
+    if (options.milliseconds > 3'600'000)
+      return error(Code::INVALID_ARGUMENT, "--milliseconds: at most 3600000");
+    return need(!options.base_dir.empty(), "--base-dir");
+  }
   PLEXRL_TRY(need(options.id != 0, "--id"));
   PLEXRL_TRY(need(!options.base_dir.empty(), "--base-dir"));
   PLEXRL_TRY(need(!options.base_name.empty(), "--base-name"));
@@ -118,7 +131,10 @@ const char* engine_usage() noexcept {
          "              [--dtype float32|bfloat16]\n"
          "    serves plexrld on the listening socket that is descriptor 3\n"
          "plexrl-engine --init-model DIR --config FILE [--tokenizer FILE] [--seed N]\n"
-         "    writes a randomly initialised model of the shape in FILE (a config.json)\n";
+         "    writes a randomly initialised model of the shape in FILE (a config.json)\n"
+         "plexrl-engine --bench-decode FILE --base-dir DIR [--dtype float32|bfloat16]\n"
+         "              [--threads N] [--milliseconds N]\n"
+         "    measures decoding, in turns with a plain read of the same bytes\n";
 }
 
 }  // namespace plexrl::worker

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Command line of plexrl-engine: serve a base for plexrld, or write a randomly initialised model.
+// Command line of plexrl-engine: serve a base for plexrld, write a randomly initialised model, or
+// measure how fast a base decodes.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace plexrl::worker {
 
 struct EngineOptions {
-  enum class Command : std::uint8_t { kServe, kInitModel, kHelp, kVersion };
+  enum class Command : std::uint8_t { kServe, kInitModel, kBenchDecode, kHelp, kVersion };
   Command command = Command::kServe;
 
   std::uint64_t id = 0;
@@ -28,6 +29,9 @@ struct EngineOptions {
   std::string config_path;     // a config.json
   std::string tokenizer_path;  // empty: characters of the built-in environments
   std::uint64_t seed = 0;
+
+  std::string bench_path;             // --bench-decode: where its rows go
+  std::uint64_t milliseconds = 1000;  // of each measurement
 };
 
 // INVALID_ARGUMENT names the option.

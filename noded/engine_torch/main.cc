@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "config.h"
 #include "device/cuda_backend.h"
@@ -20,6 +21,7 @@
 #include "engine_torch/arena_math.h"
 #include "engine_torch/base_model.h"
 #include "engine_torch/blas_check.h"
+#include "engine_torch/decode_bench.h"
 #include "engine_torch/engine_options.h"
 #include "engine_torch/engine_server.h"
 #include "engine_torch/model_config.h"
@@ -28,6 +30,7 @@ namespace plexrl::worker {
 namespace {
 
 constexpr int kListenerFd = 3;
+constexpr std::size_t kBenchActivationBytes = std::size_t{256} << 20;
 // The characters of the built-in environments and of the examples.
 constexpr const char* kAlphabet = "0123456789+=>;ab?";
 
@@ -92,6 +95,33 @@ Status serve(const EngineOptions& options) {
   return server.serve();
 }
 
+nlohmann::json row_of(const model::DecodeSpeed& speed) {
+  return {{"rows", speed.rows},
+          {"adapters", speed.adapters},
+          {"rounds", speed.rounds},
+          {"bytes", speed.bytes},
+          {"tokens_per_s", speed.tokens_per_s},
+          {"roofline_tokens_per_s", speed.roofline_tokens_per_s},
+          {"roofline_share", speed.roofline_share}};
+}
+
+Status measure_decoding(const EngineOptions& options) {
+  PLEXRL_ASSIGN(auto arena, model::ActivationArena::create(kBenchActivationBytes));
+  PLEXRL_TRY(model::install_activation_arena(std::move(arena), options.threads));
+  model::DecodeBenchOptions bench;
+  bench.base_dir = options.base_dir;
+  bench.type = options.type;
+  bench.time = Duration{static_cast<std::int64_t>(options.milliseconds) * kMillisecond.ns};
+  PLEXRL_ASSIGN(const auto speeds, model::bench_decode(bench));
+  nlohmann::json rows = nlohmann::json::array();
+  for (const model::DecodeSpeed& speed : speeds) rows.push_back(row_of(speed));
+  std::ofstream file(options.bench_path);
+  file << rows.dump();
+  file.close();
+  if (!file) return errno_error(Code::IO, errno, "write '%s'", options.bench_path.c_str());
+  return {};
+}
+
 int report(const Status& status) {
   if (status.ok()) return 0;
   PLEXRL_LOG(kError, "%s", status.to_string().c_str());
@@ -113,6 +143,8 @@ int run(int argc, char** argv) {
       return std::puts("plexrl-engine " PACKAGE_VERSION) < 0;
     case EngineOptions::Command::kInitModel:
       return report(init_model(*options));
+    case EngineOptions::Command::kBenchDecode:
+      return report(measure_decoding(*options));
     case EngineOptions::Command::kServe:
       break;
   }
