@@ -29,6 +29,8 @@
 #include "engine/process_engine.h"
 #include "engine/stray_engines.h"
 #include "http/front.h"
+#include "http/tcp_listener.h"
+#include "http/tcp_peers.h"
 #include "loop/event_loop.h"
 #include "runtime/node_runtime.h"
 #include "runtime/socket_reaper.h"
@@ -123,12 +125,26 @@ Result<runtime::Pools> create_pools(const state::PoolSizes& sizes, bool with_dev
   return pools;
 }
 
-// The socket: systemd's (or the lab's) when there is one, else our own for everybody; who may do
-// what is decided by the peer's uid.
-Result<UniqueFd> open_listener(const std::string& path) {
+// Listening sockets that systemd (or the lab) holds.
+struct PassedSockets {
+  UniqueFd frames, http;
+};
+
+Result<PassedSockets> passed_sockets() {
   PLEXRL_ASSIGN(auto passed, loop::take_passed_fds());
-  if (passed.empty()) return wire::listen_unix(path, 0666);
-  UniqueFd listener = std::move(passed.front().fd);
+  PassedSockets sockets;
+  for (auto& [name, fd] : passed) {
+    UniqueFd& place = name == "plexrld-http.socket" ? sockets.http : sockets.frames;
+    if (!place) place = std::move(fd);
+  }
+  return sockets;
+}
+
+// The socket: the one that was passed on when there is one, else our own for everybody; who may do
+// what is decided by the peer's uid.
+Result<UniqueFd> open_listener(const std::string& path, UniqueFd passed) {
+  if (!passed) return wire::listen_unix(path, 0666);
+  UniqueFd listener = std::move(passed);
   const int flags = ::fcntl(listener.get(), F_GETFL);
   if (flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     return errno_error(Code::IO, errno, "the socket that was passed on");
@@ -177,6 +193,7 @@ class Daemon {
   Status open_runtime();
   Status open_api();
   Status open_http();
+  Status open_tcp();
   Status watch_signals();
   Status reload();
   void reload_by_signal();
@@ -187,6 +204,7 @@ class Daemon {
 
   Options options_;
   config::SiteConfig site_;
+  PassedSockets passed_;
   std::unique_ptr<loop::EventLoop> loop_;
   std::unique_ptr<store::StateStore> store_;
   std::unique_ptr<store::WriteQueue> writes_;
@@ -300,7 +318,8 @@ Status Daemon::open_runtime() {
 
 Status Daemon::open_api() {
   const std::string own_path = options_.run_dir + "/plexrld.sock";
-  PLEXRL_ASSIGN(auto listener, open_listener(own_path));
+  PLEXRL_ASSIGN(passed_, passed_sockets());
+  PLEXRL_ASSIGN(auto listener, open_listener(own_path, std::move(passed_.frames)));
   const std::string path = path_of(listener, own_path);
   router_ = std::make_unique<api::RequestRouter>(*node_, path, [this] { return reload(); });
   server_ = std::make_unique<api::Server>(*loop_, std::move(listener), site_.daemon.max_connections,
@@ -318,6 +337,7 @@ Status Daemon::open_http() {
   limits.connections = site_.daemon.max_http_connections;
   PLEXRL_ASSIGN(http_, http::HttpServer::create(*loop_, std::move(listener), *front_, limits));
   PLEXRL_TRY(front_->connect(*http_));
+  PLEXRL_TRY(open_tcp());
   router_->set_more_metrics([this] { return front_->metrics(); });
   node_->set_connection_hooks(
       [this] {
@@ -329,6 +349,24 @@ Status Daemon::open_http() {
         server_->close_tenant(tenant);
         http_->close_tenant(tenant);
       });
+  return {};
+}
+
+Status Daemon::open_tcp() {
+  const std::string& text = site_.daemon.http_address;
+  if (text.empty()) {
+    if (passed_.http)
+      PLEXRL_LOG(kWarning, "plexrld-http.socket is not used: the site file has no http_address");
+    passed_.http.reset();
+    return {};
+  }
+  PLEXRL_ASSIGN(const auto address, config::parse_loopback(text));
+  PLEXRL_ASSIGN(auto listener, http::open_tcp_listener(address, std::move(passed_.http)));
+  PLEXRL_ASSIGN(auto peers, http::TcpPeers::open(listener.get()));
+  const auto shared = std::make_shared<http::TcpPeers>(std::move(peers));
+  http_->add_tcp(std::move(listener),
+                 [shared](int connection) { return shared->find(connection); });
+  PLEXRL_LOG(kInfo, "HTTP at %s", text.c_str());
   return {};
 }
 
@@ -356,6 +394,7 @@ Status Daemon::reload() {
   PLEXRL_ASSIGN(auto fresh, config::load_site_config(options_.config_path, ::geteuid() == 0));
   PLEXRL_TRY(node_->reload(fresh));
   PLEXRL_TRY(apply_log_level(fresh));
+  http_->set_connections(fresh.daemon.max_http_connections);
   PLEXRL_LOG(kInfo, "configuration taken from %s", options_.config_path.c_str());
   return {};
 }

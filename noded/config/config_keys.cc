@@ -120,6 +120,11 @@ const Key<DaemonEntry> kDaemon[] = {
      "Connections that the daemon serves at once."},
     {"max_http_connections", &DaemonEntry::max_http_connections, Form::kNumber, false, 8, 65536,
      nullptr, "HTTP connections that the daemon serves at once; each user may have half of them."},
+    {"http_address", &DaemonEntry::http_address, Form::kAddress, false, 0, 0, nullptr,
+     "Where the daemon serves HTTP by TCP beside http.sock, such as 127.0.0.1:585; on every node "
+     "the "
+     "same. Only 127.0.0.0/8: there is no TLS. The port is below 1024, or systemd holds it "
+     "(plexrld-http.socket), so that nobody takes its place. Without it there is no TCP port."},
     {"max_frame_mib", &DaemonEntry::max_frame_mib, Form::kNumber, false, 1, 1024, nullptr,
      "Largest message from a client, in MiB."},
     {"chunk_kib", &DaemonEntry::chunk_kib, Form::kNumber, false, 64, 1048576, nullptr,

@@ -16,12 +16,13 @@ namespace plexrl::config {
 
 // What a value must look like.
 enum class Form : std::uint8_t {
-  kName,    // [A-Za-z0-9._-], at most 64: names that travel in a grant
-  kUser,    // a user or group name of the system
-  kPath,    // an absolute path without "..", at most 1024
-  kHosts,   // a Slurm host list expression
-  kWord,    // one of `words`
-  kNumber,  // a decimal number within [min, max]
+  kName,     // [A-Za-z0-9._-], at most 64: names that travel in a grant
+  kUser,     // a user or group name of the system
+  kPath,     // an absolute path without "..", at most 1024
+  kHosts,    // a Slurm host list expression
+  kWord,     // one of `words`
+  kNumber,   // a decimal number within [min, max]
+  kAddress,  // config/loopback_address.h
 };
 
 template <class Section>

@@ -103,6 +103,8 @@ const char* form_name(Form form) {
       return "word";
     case Form::kNumber:
       return "number";
+    case Form::kAddress:
+      return "address";
   }
   return "";
 }

@@ -68,6 +68,7 @@ struct DaemonEntry {
   std::uint32_t max_queued_ops_per_tenant = 256;
   std::uint32_t max_connections = 1024;
   std::uint32_t max_http_connections = 4096;
+  std::string http_address;  // empty: no HTTP by TCP
   std::uint32_t max_frame_mib = 64;
   std::uint64_t chunk_kib = 2048;
   std::uint64_t yield_timeout_ms = 30000;  // then the engine is ended and recovered

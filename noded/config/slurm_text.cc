@@ -158,6 +158,19 @@ std::string socket_unit_lines(const DaemonEntry& daemon) {
          socket_path(daemon) + "\n";
 }
 
+// The shipped unit listens at 127.0.0.1:585.
+std::string http_unit_lines(const DaemonEntry& daemon) {
+  if (daemon.http_address.empty()) return {};
+  std::string text =
+      "\n# ---- HTTP by TCP, on the nodes: systemctl enable --now plexrld-http.socket ----\n";
+  if (daemon.http_address != "127.0.0.1:585")
+    text +=
+        "# /etc/systemd/system/plexrld-http.socket.d/50-address.conf\n[Socket]\nListenStream=\n"
+        "ListenStream=" +
+        daemon.http_address + "\n";
+  return text;
+}
+
 // What plexrl-reap's shipped units do not know.
 std::string reap_unit_lines(const DaemonEntry& daemon) {
   const DaemonEntry shipped;
@@ -212,7 +225,7 @@ Result<std::string> slurm_text(const SiteConfig& config, const Machine& machine,
     unit += unit_lines(config.daemon, pool, reserved);
   }
   return slurm + gres + plugstack_lines(config, options) + unit + socket_unit_lines(config.daemon) +
-         reap_unit_lines(config.daemon);
+         http_unit_lines(config.daemon) + reap_unit_lines(config.daemon);
 }
 
 }  // namespace plexrl::config

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "config/host_list.h"
+#include "config/loopback_address.h"
 
 namespace plexrl::config {
 namespace {
@@ -95,6 +96,8 @@ Status check_text(Form form, const char* words, std::string_view value) {
       return expand_hosts(value).status();
     case Form::kWord:
       return check_word(words, value);
+    case Form::kAddress:
+      return parse_loopback(value).status();
     case Form::kNumber:
       break;
   }

@@ -160,6 +160,8 @@ std::string Front::metrics() const {
   single("plexrl_http_requests", "gauge", "HTTP requests without an answer.", counts.under_way);
   single("plexrl_http_connections_refused_total", "counter", "HTTP connections over a bound.",
          counts.refused);
+  single("plexrl_http_unknown_peers_total", "counter",
+         "TCP connections whose user is not known, closed.", counts.unknown_peers);
   single("plexrl_http_timeouts_total", "counter", "HTTP connections ended for being slow or idle.",
          counts.late);
   single("plexrl_http_unknown_routes_total", "counter", "Requests for paths that are not there.",

@@ -2,6 +2,8 @@
 #include "http/http_server.h"
 
 #include <microhttpd.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -60,6 +62,7 @@ void add_header(MHD_Response* response, const char* name, const std::string& val
 struct HttpServer::Connection {
   int fd = -1;
   wire::PeerCredentials peer;
+  bool by_tcp = false;
   MHD_Connection* mhd = nullptr;
   std::unique_ptr<Exchange> exchange;
   TenantId tenant;
@@ -132,7 +135,8 @@ HttpServer::HttpServer(loop::EventLoop& loop, UniqueFd listener, Application& ap
     : loop_(loop),
       app_(app),
       limits_(limits),
-      acceptor_(loop, std::move(listener), [this](UniqueFd socket) { take(std::move(socket)); }),
+      acceptor_(loop, std::move(listener),
+                [this](UniqueFd socket) { take_unix(std::move(socket)); }),
       next_session_(kFirstSession) {}
 
 Result<std::unique_ptr<HttpServer>> HttpServer::create(loop::EventLoop& loop, UniqueFd listener,
@@ -151,7 +155,7 @@ Status HttpServer::open() {
       &Callbacks::request, this, MHD_OPTION_NOTIFY_COMPLETED, &Callbacks::completed, this,
       MHD_OPTION_NOTIFY_CONNECTION, &Callbacks::notify, this, MHD_OPTION_UNESCAPE_CALLBACK,
       &Callbacks::keep_escapes, nullptr, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kHeadBytes,
-      MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(limits_.connections + 1),
+      MHD_OPTION_CONNECTION_LIMIT, static_cast<unsigned>(kMostConnections + 1),
       MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
   if (daemon_ == nullptr) return error(Code::IO, "http: libmicrohttpd does not start");
   const auto* info = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD);
@@ -163,6 +167,7 @@ Status HttpServer::open() {
 HttpServer::~HttpServer() {
   ended_ = true;
   acceptor_.stop();
+  tcp_acceptor_.reset();
   watch_.reset();
   // libmicrohttpd does not stop with suspended connections.
   for (auto& [fd, connection] : connections_) {
@@ -172,7 +177,16 @@ HttpServer::~HttpServer() {
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
 }
 
-Status HttpServer::start() { return acceptor_.start(); }
+void HttpServer::add_tcp(UniqueFd listener, Identify identify) {
+  identify_ = std::move(identify);
+  tcp_acceptor_ = std::make_unique<api::Acceptor>(
+      loop_, std::move(listener), [this](UniqueFd socket) { take_tcp(std::move(socket)); });
+}
+
+Status HttpServer::start() {
+  PLEXRL_TRY(acceptor_.start());
+  return tcp_acceptor_ ? tcp_acceptor_->start() : Status();
+}
 
 // ---- connections ----
 
@@ -185,21 +199,40 @@ bool HttpServer::admit(const wire::PeerCredentials& peer) {
   return room;
 }
 
-void HttpServer::take(UniqueFd socket) {
+void HttpServer::take_unix(UniqueFd socket) {
   const auto peer = wire::peer_credentials(socket.get());
-  if (!peer || !admit(*peer)) return;
+  if (peer) take(std::move(socket), *peer, false);
+}
+
+void HttpServer::take_tcp(UniqueFd socket) {
+  const auto peer = identify_(socket.get());
+  if (!peer) {
+    ++counts_.unknown_peers;
+    PLEXRL_LOG(kDebug, "http by TCP: %s", peer.error().to_string().c_str());
+    return;
+  }
+  const int on = 1;
+  (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  take(std::move(socket), *peer, true);
+}
+
+void HttpServer::take(UniqueFd socket, const wire::PeerCredentials& peer, bool by_tcp) {
+  if (!admit(peer)) return;
   const int fd = socket.release();
   auto connection = std::make_unique<Connection>();
   connection->fd = fd;
-  connection->peer = *peer;
+  connection->peer = peer;
+  connection->by_tcp = by_tcp;
   Connection& added = *connections_.emplace(fd, std::move(connection)).first->second;
-  ++per_uid_[peer->uid];
+  ++per_uid_[peer.uid];
   ++counts_.accepted;
   set_deadline(added, limits_.head_time);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const auto taken =
-      MHD_add_connection(daemon_, fd, reinterpret_cast<sockaddr*>(&address), sizeof(sa_family_t));
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (::getpeername(fd, generic, &size) != 0) size = sizeof(sa_family_t);
+  if (size <= sizeof(sa_family_t)) address.ss_family = by_tcp ? AF_INET : AF_UNIX;
+  const auto taken = MHD_add_connection(daemon_, fd, generic, size);
   // Then it has closed the descriptor, and may or may not have said so.
   if (taken != MHD_YES) connection_over(fd);
   wake();
@@ -330,7 +363,9 @@ void HttpServer::suspend(Connection& connection) {
   MHD_suspend_connection(connection.mhd);
   connection.suspended = true;
   // Only a client that has closed its socket is gone: one that has closed its writing side waits.
-  auto watch = loop_.watch_io(connection.fd, 0, [this, fd = connection.fd](std::uint32_t) {
+  // TCP has the same segment for both.
+  const std::uint32_t events = connection.by_tcp ? std::uint32_t{EPOLLRDHUP} : 0;
+  auto watch = loop_.watch_io(connection.fd, events, [this, fd = connection.fd](std::uint32_t) {
     client_gone(*connections_.at(fd));
   });
   if (watch) {
@@ -424,6 +459,7 @@ Exchange* HttpServer::find(SessionId id) {
 
 void HttpServer::drain() {
   acceptor_.stop();
+  if (tcp_acceptor_) tcp_acceptor_->stop();
   for (const auto& [fd, connection] : connections_) end_connection(*connection);
 }
 

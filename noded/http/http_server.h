@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// HttpServer: HTTP/1.1 on an AF_UNIX socket, by libmicrohttpd inside the event loop, without
-// threads.
+// HttpServer: HTTP/1.1 on an AF_UNIX socket, and on a TCP one if it is given that, by libmicrohttpd
+// inside the event loop, without threads.
 //
 // Bounds: connections in all and of each uid (half of them); the head (kHeadBytes, answered 431 or
 // 414); the body (413); bytes of bodies that are held, in all and of each uid (429); the time from
@@ -40,14 +40,19 @@ struct HttpCounts {
   std::size_t under_way = 0;  // requests without an answer
   std::uint64_t accepted = 0;
   std::uint64_t refused = 0;             // connections over a bound
+  std::uint64_t unknown_peers = 0;       // TCP connections of nobody knows whom, closed
   std::uint64_t late = 0;                // connections ended because something took too long
   std::map<int, std::uint64_t> answers;  // by status
 };
 
 class HttpServer {
  public:
+  // Tells whose a connection by TCP is; an error: it is closed.
+  using Identify = std::function<Result<wire::PeerCredentials>(int connection)>;
+
   // Of a connection: request line, headers and what libmicrohttpd needs beside them.
   static constexpr std::size_t kHeadBytes = std::size_t{16} << 10;
+  static constexpr std::size_t kMostConnections = 65536;
 
   // `app` outlives the server.
   [[nodiscard]] static Result<std::unique_ptr<HttpServer>> create(loop::EventLoop& loop,
@@ -58,7 +63,12 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
   ~HttpServer();
 
+  // Before start(): accepts from this one, too. By TCP a client that has closed its writing side
+  // is taken for one that is gone: there is no telling.
+  void add_tcp(UniqueFd listener, Identify identify);
   [[nodiscard]] Status start();  // begins to accept
+  // Connections from now on; those there are stay. At most kMostConnections.
+  void set_connections(std::size_t most) { limits_.connections = most; }
   // No new connections, idle ones end, and every answer ends its connection.
   void drain();
   // Answers what still waits.
@@ -80,7 +90,9 @@ class HttpServer {
 
   HttpServer(loop::EventLoop& loop, UniqueFd listener, Application& app, HttpLimits limits);
   [[nodiscard]] Status open();
-  void take(UniqueFd socket);
+  void take_unix(UniqueFd socket);
+  void take_tcp(UniqueFd socket);
+  void take(UniqueFd socket, const wire::PeerCredentials& peer, bool by_tcp);
   [[nodiscard]] bool admit(const wire::PeerCredentials& peer);
   void run();
   void wake();
@@ -108,6 +120,8 @@ class HttpServer {
   Application& app_;
   HttpLimits limits_;
   api::Acceptor acceptor_;
+  std::unique_ptr<api::Acceptor> tcp_acceptor_;
+  Identify identify_;
   MHD_Daemon* daemon_ = nullptr;
   loop::IoWatch watch_;
   loop::Timer run_timer_, begin_timer_, deadline_timer_;

@@ -90,6 +90,7 @@ std::string fixed_changes(const config::SiteConfig& site, const config::PoolEntr
       {"chunk_kib", fresh.daemon.chunk_kib != site.daemon.chunk_kib},
       {"run_dir", fresh.daemon.run_dir != site.daemon.run_dir},
       {"state_dir", fresh.daemon.state_dir != site.daemon.state_dir},
+      {"http_address", fresh.daemon.http_address != site.daemon.http_address},
   };
   std::string keys;
   for (const auto& row : rows)

@@ -83,12 +83,15 @@ start_plexrld() {
 
 start_plexrld_on() {
   local node=$1
-  local -a cpus=()
+  local -a cpus=() http=()
+  local address
+  address=$(awk '$1 == "http_address:" { print $2 }' "$lab/etc/plexrl.yaml")
+  [ -z "$address" ] || http=(--socket "plexrld-http.socket=$address")
   [ "$pin" = 0 ] || cpus=(--cpus $(((${node#node} - 1) % $(nproc))))
   install -d -m 700 -o "$service_user" -g "$service_user" "$lab/nodes/$node"
   spawn_in_node "plexrld.$node" "$node" "$here/lab.d/supervise" --user "$service_user" \
     --runtime-dir /run/plexrl --socket plexrld.socket=/run/plexrl/plexrld.sock:0666 --watchdog 30 \
-    "${cpus[@]}" --child-pid-file "$pids/plexrld.$node.child" -- \
+    "${http[@]}" "${cpus[@]}" --child-pid-file "$pids/plexrld.$node.child" -- \
     "$lab/bin/plexrld" --config "$lab/etc/plexrl.yaml" --state-dir "$lab/nodes/$node"
 }
 

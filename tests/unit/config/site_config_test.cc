@@ -142,6 +142,18 @@ TEST(SiteConfig, RefusesWrongShapesAndValues) {
       {"dtype: bfloat16", "dtype: float16", "'float16' is not one of: float32, bfloat16"},
       {"daemon:\n", "deamon:\n", "deamon: unknown key; did you mean 'daemon'?"},
       {"  engine_threads: 2", "  engine_threads: 2\n  device: 3", "daemon.device: unknown key"},
+      {"  engine_threads: 2", "  http_address: 10.0.0.1:80",
+       "daemon.http_address: '10.0.0.1:80' can be reached from other machines, and this version "
+       "has no TLS"},
+      {"  engine_threads: 2", "  http_address: 0.0.0.0:80", "has no TLS"},
+      {"  engine_threads: 2", "  http_address: localhost:80", "is not an IPv4 address with a port"},
+      {"  engine_threads: 2", "  http_address: '127.0.0.1'", "is not an IPv4 address with a port"},
+      {"  engine_threads: 2", "  http_address: '127.0.0.1:'", "is not an IPv4 address with a port"},
+      {"  engine_threads: 2", "  http_address: '127.0.0.1:0'",
+       "is not an IPv4 address with a port"},
+      {"  engine_threads: 2", "  http_address: 127.0.0.1:65536", "is not an IPv4 address"},
+      {"  engine_threads: 2", "  http_address: 127.0.0.1:0080", "is not an IPv4 address"},
+      {"  engine_threads: 2", "  http_address: '127.1:80'", "is not an IPv4 address"},
   };
   for (const auto& c : cases)
     EXPECT_THAT(errors_of(changed(c.from, c.to)), HasSubstr(c.message)) << c.to;

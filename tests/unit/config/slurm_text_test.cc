@@ -112,6 +112,16 @@ TEST(SlurmText, FitsTheUnitToAnotherUserAndOtherFolders) {
   EXPECT_THAT(other, HasSubstr("spank_plexrl.so socket=/run/llm/plexrld.sock\n"));
 }
 
+TEST(SlurmText, NamesTheSocketOfHttpByTcp) {
+  EXPECT_THAT(text(), Not(HasSubstr("plexrld-http.socket")));
+  SiteConfig config = site();
+  config.daemon.http_address = "127.0.0.1:585";
+  EXPECT_THAT(text_of(config), HasSubstr("systemctl enable --now plexrld-http.socket"));
+  EXPECT_THAT(text_of(config), Not(HasSubstr("ListenStream=")));
+  config.daemon.http_address = "127.0.0.9:80";
+  EXPECT_THAT(text_of(config), HasSubstr("[Socket]\nListenStream=\nListenStream=127.0.0.9:80\n"));
+}
+
 // Without slurmdbd the line stops slurmctld.
 TEST(SlurmText, TresLinesOnlyWithAccounting) {
   EXPECT_THAT(text(), Not(HasSubstr("AccountingStorageTRES")));

@@ -2,6 +2,7 @@
 #include "http_client.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cctype>
@@ -17,6 +18,21 @@ HttpClient::HttpClient(const std::string& socket) {
   fd_ = *std::move(fd);
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   (void)::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK);
+  be_patient();
+}
+
+HttpClient::HttpClient(std::uint16_t port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return;
+  fd_ = std::move(fd);
+  be_patient();
+}
+
+void HttpClient::be_patient() {
   const timeval limit{20, 0};
   (void)::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
 }

@@ -19,6 +19,7 @@ struct HttpReply {
 class HttpClient {
  public:
   explicit HttpClient(const std::string& socket);
+  explicit HttpClient(std::uint16_t port);  // of 127.0.0.1
 
   [[nodiscard]] bool connected() const { return static_cast<bool>(fd_); }
   [[nodiscard]] int fd() const { return fd_.get(); }
@@ -36,6 +37,7 @@ class HttpClient {
                                 const std::string& headers = "");
 
  private:
+  void be_patient();
   bool more();
   UniqueFd fd_;
   std::string buffer_;
