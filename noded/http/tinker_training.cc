@@ -50,7 +50,7 @@ NewModel read_new_model(TenantId tenant, BodyFields& fields) {
   if (const Json* const lora = fields.find("lora_config")) read_lora(*lora, model, fields);
   if (const Json* const optimizer = fields.find("optimizer_config")) {
     const auto type = optimizer->is_object() ? optimizer->find("type") : optimizer->end();
-    const bool adam = optimizer->is_object() && (type == optimizer->end() || *type == "adam");
+    const bool adam = optimizer->is_object() && (type == optimizer->end() || *type == "adamw");
     if (!adam)
       fields.refuse("optimizer_config",
                     error(Code::UNSUPPORTED, "AdamW is the only optimizer here"));

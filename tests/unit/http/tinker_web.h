@@ -43,6 +43,7 @@ class TinkerTest : public WebNodeTest {
         ask("create_model", {{"session_id", session},
                              {"model_seq_id", number},
                              {"base_model", "tiny"},
+                             {"optimizer_config", {{"type", "adamw"}}},
                              {"lora_config", {{"rank", rank}, {"train_unembed", true}}}}));
   }
   static json pass(const std::string& model, int seq, const char* loss = "cross_entropy") {
