@@ -230,7 +230,11 @@ void TinkerSamples::take(Sample& sample) {
   for (const SessionId id : std::exchange(sample.starters, {})) {
     Exchange* const exchange = context_.server->find(id);
     if (exchange == nullptr || exchange->is_answered()) continue;
-    answer_json(*exchange, Json{{"request_id", format_promise(promise)}});
+    Json answer{{"request_id", format_promise(promise)}};
+    Json& ids = answer["sample_sequence_ids"] = Json::array();
+    for (std::uint32_t i = 0; i < sample.request.count; ++i)
+      ids.push_back(format_promise(promise) + std::to_string(i));
+    answer_json(*exchange, answer);
   }
 }
 
