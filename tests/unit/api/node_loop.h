@@ -36,7 +36,8 @@ class NodeLoopTest : public LoopThreadTest {
     site_.daemon.chunk_kib = 4;
   }
   ~NodeLoopTest() override {
-    stop_loop([this] { server_.reset(); });
+    stop_loop();
+    server_.reset();
     node_.reset();
   }
 

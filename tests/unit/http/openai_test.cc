@@ -26,10 +26,7 @@ class OpenAiTest : public NodeLoopTest {
     site_.daemon.max_queued_ops_per_tenant = 4;
   }
   ~OpenAiTest() override {
-    stop_loop([this] {
-      http_.reset();
-      server_.reset();
-    });
+    stop_loop([this] { http_.reset(); });
   }
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";

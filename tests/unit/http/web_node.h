@@ -17,10 +17,7 @@ class WebNodeTest : public NodeLoopTest {
  protected:
   WebNodeTest() { ::signal(SIGPIPE, SIG_IGN); }
   ~WebNodeTest() override {
-    stop_loop([this] {
-      http_.reset();
-      server_.reset();
-    });
+    stop_loop([this] { http_.reset(); });
   }
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";
