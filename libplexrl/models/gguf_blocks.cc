@@ -52,11 +52,30 @@ void unpack_q4_1(const std::byte* block, float* out) {
   }
 }
 
+// The fifth bits of 32 numbers lie in four bytes, in their order.
+void unpack_q5(const std::byte* bits, const std::byte* quants, float scale, float least,
+               float* out) {
+  const auto fifth = load<std::uint32_t>(bits);
+  for (std::size_t i = 0; i < 32; ++i) {
+    const unsigned four = i < 16 ? low(quants[i]) : high(quants[i - 16]);
+    out[i] = scale * static_cast<float>(four | ((fifth >> i & 1U) << 4U)) + least;
+  }
+}
+
+void unpack_q5_0(const std::byte* block, float* out) {
+  const float scale = half_at(block);
+  unpack_q5(block + 2, block + 6, scale, -16.0F * scale, out);
+}
+
+void unpack_q5_1(const std::byte* block, float* out) {
+  unpack_q5(block + 4, block + 8, half_at(block), half_at(block + 2), out);
+}
+
 // Eight scales and eight minima of 6 bits each lie in 12 bytes.
 struct ScaleAndLeast {
   float scale = 0, least = 0;
 };
-ScaleAndLeast scale_of_q4_k(const std::byte* packed, std::size_t j) {
+ScaleAndLeast scale_of_part(const std::byte* packed, std::size_t j) {
   const auto at = [&](std::size_t i) { return std::to_integer<unsigned>(packed[i]); };
   unsigned scale = at(j) & 63U;
   unsigned least = at(j + 4) & 63U;
@@ -67,19 +86,28 @@ ScaleAndLeast scale_of_q4_k(const std::byte* packed, std::size_t j) {
   return {static_cast<float>(scale), static_cast<float>(least)};
 }
 
-void unpack_q4_k(const std::byte* block, float* out) {
+// `fifth`: 32 bytes with a bit for each of the eight parts; none for four bits.
+void unpack_parts(const std::byte* block, const std::byte* fifth, const std::byte* quants,
+                  float* out) {
   const float scale = half_at(block);
   const float least = half_at(block + 2);
-  const std::byte* const scales = block + 4;
-  const std::byte* const quants = block + 16;
   for (std::size_t part = 0; part < 8; ++part) {
-    const ScaleAndLeast own = scale_of_q4_k(scales, part);
+    const ScaleAndLeast own = scale_of_part(block + 4, part);
     for (std::size_t i = 0; i < 32; ++i) {
       const std::byte pair = quants[part / 2 * 32 + i];
-      const auto quant = static_cast<float>(part % 2 == 0 ? low(pair) : high(pair));
-      out[part * 32 + i] = scale * own.scale * quant - least * own.least;
+      unsigned quant = part % 2 == 0 ? low(pair) : high(pair);
+      if (fifth != nullptr) quant |= (std::to_integer<unsigned>(fifth[i]) >> part & 1U) << 4U;
+      out[part * 32 + i] = scale * own.scale * static_cast<float>(quant) - least * own.least;
     }
   }
+}
+
+void unpack_q4_k(const std::byte* block, float* out) {
+  unpack_parts(block, nullptr, block + 16, out);
+}
+
+void unpack_q5_k(const std::byte* block, float* out) {
+  unpack_parts(block, block + 16, block + 48, out);
 }
 
 void unpack_q6_k(const std::byte* block, float* out) {
@@ -103,14 +131,17 @@ struct Row {
   GgufBlock block;
   Unpack unpack;
 };
-constexpr std::array<Row, 8> kRows = {{{GgufType::kF32, {"F32", 1, 4}, unpack_f32},
-                                       {GgufType::kF16, {"F16", 1, 2}, unpack_f16},
-                                       {GgufType::kBF16, {"BF16", 1, 2}, unpack_bf16},
-                                       {GgufType::kQ4_0, {"Q4_0", 32, 18}, unpack_q4_0},
-                                       {GgufType::kQ4_1, {"Q4_1", 32, 20}, unpack_q4_1},
-                                       {GgufType::kQ8_0, {"Q8_0", 32, 34}, unpack_q8_0},
-                                       {GgufType::kQ4_K, {"Q4_K", 256, 144}, unpack_q4_k},
-                                       {GgufType::kQ6_K, {"Q6_K", 256, 210}, unpack_q6_k}}};
+constexpr std::array<Row, 11> kRows = {{{GgufType::kF32, {"F32", 1, 4}, unpack_f32},
+                                        {GgufType::kF16, {"F16", 1, 2}, unpack_f16},
+                                        {GgufType::kBF16, {"BF16", 1, 2}, unpack_bf16},
+                                        {GgufType::kQ4_0, {"Q4_0", 32, 18}, unpack_q4_0},
+                                        {GgufType::kQ4_1, {"Q4_1", 32, 20}, unpack_q4_1},
+                                        {GgufType::kQ5_0, {"Q5_0", 32, 22}, unpack_q5_0},
+                                        {GgufType::kQ5_1, {"Q5_1", 32, 24}, unpack_q5_1},
+                                        {GgufType::kQ8_0, {"Q8_0", 32, 34}, unpack_q8_0},
+                                        {GgufType::kQ4_K, {"Q4_K", 256, 144}, unpack_q4_k},
+                                        {GgufType::kQ5_K, {"Q5_K", 256, 176}, unpack_q5_k},
+                                        {GgufType::kQ6_K, {"Q6_K", 256, 210}, unpack_q6_k}}};
 
 const Row& row_of(GgufType type) noexcept {
   for (const Row& row : kRows)

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -166,8 +167,26 @@ Status check_modules(const Adapter& adapter, const std::vector<TensorShape>& ten
 
 }  // namespace
 
+namespace {
+
+// What `plexrl train --checkpoint` names is text, beside which the model lies.
+bool begins_like_json(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  char first[2] = {};
+  return file.read(first, sizeof first) && first[0] == '{' && first[1] == '"';
+}
+
+}  // namespace
+
 Result<SavedKind> saved_kind(const std::string& path) {
-  PLEXRL_ASSIGN(const OpenSafetensors saved, open_safetensors(path, path));
+  const auto opened = open_safetensors(path, path);
+  if (!opened && begins_like_json(path))
+    return error(
+        Code::INVALID_ARGUMENT,
+        "'%s' is the state of a run; the model of that checkpoint is '%s.STEP.safetensors'",
+        path.c_str(), path.c_str());
+  if (!opened) return opened.error();
+  const OpenSafetensors& saved = *opened;
   const auto mode = saved.file.metadata().find("plexrl_mode");
   if (mode != saved.file.metadata().end() && mode->second == "lora") return SavedKind::kAdapter;
   if (mode != saved.file.metadata().end() && mode->second == "full") return SavedKind::kFull;

@@ -14,9 +14,10 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 WIDTH, INNER, HEADS, KV_HEADS, LAYERS = 256, 512, 4, 2, 2
-TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q4_K", "Q6_K"]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
 # Bytes of a block that are binary16 numbers: random bits there would be infinities.
-SCALES = {"F16": [0], "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q4_K": [0, 2], "Q6_K": [208]}
+SCALES = {"F16": [0], "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2],
+          "Q5_K": [0, 2], "Q6_K": [208]}
 TOKENS = ["<s>", "a", "b", "ab", "\u0120", "1"]
 
 

@@ -38,6 +38,21 @@ TEST(GgufBlocks, Q4) {
   }
 }
 
+// The fifth bit of every third number is set.
+TEST(GgufBlocks, Q5) {
+  std::vector<unsigned> bytes = {0x00, 0x38, 0x49, 0x92, 0x24, 0x49};
+  for (unsigned i = 0; i < 16; ++i) bytes.push_back(i | (15 - i) << 4U);
+  const auto signed_values = unpacked(GgufType::kQ5_0, bytes);
+  bytes.insert(bytes.begin() + 2, {0x00, 0xC0});
+  const auto offset_values = unpacked(GgufType::kQ5_1, bytes);
+  for (int i = 0; i < 32; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const float quant = static_cast<float>((i < 16 ? i : 31 - i) + (i % 3 == 0 ? 16 : 0));
+    EXPECT_EQ(signed_values[at], 0.5F * (quant - 16)) << i;
+    EXPECT_EQ(offset_values[at], 0.5F * quant - 2) << i;
+  }
+}
+
 TEST(GgufBlocks, Q8) {
   std::vector<unsigned> bytes = {0x00, 0x38};
   for (unsigned i = 0; i < 32; ++i) bytes.push_back((i * 8 + 3) & 0xFFU);
@@ -55,6 +70,21 @@ TEST(GgufBlocks, Q4K) {
   for (unsigned i = 0; i < 256; ++i) {
     const unsigned part = i / 32;
     const float quant = part % 2 == 0 ? 7 : 5;
+    EXPECT_EQ(values[i], 0.5F * static_cast<float>(part + 1) * quant - static_cast<float>(part + 8))
+        << i;
+  }
+}
+
+// As Q4K, and the fifth bit of the odd parts is set.
+TEST(GgufBlocks, Q5K) {
+  std::vector<unsigned> bytes = {0x00, 0x38, 0x00, 0x3C, 1, 2, 3, 4, 8, 9, 10, 11};
+  for (unsigned i = 0; i < 4; ++i) bytes.push_back((5 + i) | (12 + i) << 4U);
+  bytes.insert(bytes.end(), 32, 0b10101010);
+  for (unsigned i = 0; i < 128; ++i) bytes.push_back(7 | 5U << 4U);
+  const auto values = unpacked(GgufType::kQ5_K, bytes);
+  for (unsigned i = 0; i < 256; ++i) {
+    const unsigned part = i / 32;
+    const float quant = part % 2 == 0 ? 7 : 5 + 16;
     EXPECT_EQ(values[i], 0.5F * static_cast<float>(part + 1) * quant - static_cast<float>(part + 8))
         << i;
   }

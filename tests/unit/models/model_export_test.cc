@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/model_export.h"
 
+#include <fstream>
+
 #include "models/adapter.h"
 #include "models/checksums.h"
 #include "small_model.h"
@@ -155,6 +157,10 @@ TEST_F(ModelExportTest, AFullModelGetsItsBasesConfiguration) {
                     {{"format", "pt"}, {"plexrl_mode", "full"}});
   EXPECT_EQ(*saved_kind(dir_ / "full.safetensors"), SavedKind::kFull);
   EXPECT_EQ(*saved_kind(dir_ / "lora.safetensors"), SavedKind::kAdapter);
+  std::ofstream(dir_ / "run.ckpt") << R"({"state":{"grpo_done":6}})";
+  const Status state = saved_kind(dir_ / "run.ckpt").error();
+  EXPECT_EQ(state.code(), Code::INVALID_ARGUMENT);
+  EXPECT_NE(state.text().find("run.ckpt.STEP.safetensors"), std::string::npos) << state.text();
   EXPECT_EQ(saved_kind(dir_ / "base/model.safetensors").error().code(), Code::INVALID_ARGUMENT);
   const auto made = export_full(
       {dir_ / "full.safetensors", dir_ / "base", dir_ / "out", DType::kBF16, shapes()}, go_on_);
