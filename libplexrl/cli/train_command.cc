@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <iterator>
 
 #include "cli/output.h"
@@ -64,8 +66,15 @@ Status check(const TrainOptions& options) {
   return {};
 }
 
+// Slurm counts how often it has started a job again.
+bool requeued() {
+  const char* const count = std::getenv("SLURM_RESTART_COUNT");
+  return count != nullptr && *count != '\0' && std::strcmp(count, "0") != 0;
+}
+
 Status run_train(const TrainCommandOptions& command) {
-  const TrainOptions& options = command.train;
+  TrainOptions options = command.train;
+  options.requeued = requeued();
   PLEXRL_TRY(check(options));
   PLEXRL_ASSIGN(const auto environment, make_environment(options));
   PLEXRL_ASSIGN(TrainLog log, TrainLog::open(options.log, options.resume));
@@ -203,7 +212,7 @@ void add_objective_options(CLI::App& command, TrainOptions& options) {
       ->capture_default_str();
   command
       .add_option("--kl-coef", options.kl_coefficient,
-                  "penalty on the KL divergence from the base, LoRA only; 0: none")
+                  "penalty on the KL divergence from the base; 0: none")
       ->check(number_above_zero(true))
       ->capture_default_str();
 }
@@ -274,7 +283,8 @@ void add_file_options(CLI::App& command, TrainOptions& options) {
 }  // namespace
 
 void add_train(CLI::App& app, Run& chosen) {
-  auto* command = app.add_subcommand("train", "train a model by GRPO on verifiable rewards");
+  auto* command = app.add_subcommand(
+      "train", "train a model on verifiable rewards, by GRPO or another policy gradient");
   auto options = std::make_shared<TrainCommandOptions>();
   add_environment_options(*command, options->train);
   add_model_options(*command, options->train);

@@ -116,3 +116,19 @@ train_as_user() {
     same_as_reference "$job"
   done
 }
+
+@test "a full-parameter model is kept near its base, from which it has not gone in its first step" {
+  make_bpe_node
+  start_daemon
+  install -d -o nobody "$node/mine"
+  local job=80 coefficient
+  for coefficient in 0.0001 10; do
+    train_as_user nobody "$job" full --env sort --steps 8 --prompts 8 --samples 4 --length-penalty 1 --lr 0.01 \
+      --eval-prompts 0 --kl-coef "$coefficient" --log "log.$job"
+    jq -es 'map(select(.phase == "grpo").kl) | length == 8 and (.[0] | fabs) < 1e-5 and .[-1] > 1e-4' \
+      "$node/mine/log.$job"
+    ((++job))
+  done
+  # The penalty holds it back.
+  jq -es 'map(select(.phase == "grpo" and .step == 8).kl) | .[0] > 2 * .[1]' "$node/mine/log.80" "$node/mine/log.81"
+}

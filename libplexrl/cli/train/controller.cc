@@ -117,10 +117,6 @@ Status Controller::choose_defaults(const ModelFacts& facts) {
   if (facts.train_mode == "none")
     return error(Code::PERMISSION,
                  "this job may not train: submit with --plexrl-train=lora or --plexrl-train=full");
-  if (options_.kl_coefficient > 0.0 && facts.train_mode == "full")
-    return error(Code::INVALID_ARGUMENT,
-                 "--kl-coef: a full-parameter model keeps no copy of its base to measure the "
-                 "divergence from; train an adapter (--plexrl-train=lora) or leave it out");
   options_.base = facts.base;
   options_.train_mode = facts.train_mode;
   options_.lora_rank = facts.lora_rank;
@@ -136,7 +132,11 @@ Status Controller::choose_format() {
     PLEXRL_ASSIGN(auto chat, PromptFormat::chat(*tokenizer_, options_.system));
     format_.emplace(std::move(chat));
   }
-  PLEXRL_ASSIGN(limits_.stops, format_->stop_tokens(environment_.stop_text(), options_.stop_text));
+  auto stops = format_->stop_tokens(environment_.stop_text(), options_.stop_text);
+  if (!stops && options_.stop_text.empty())
+    return stops.error().within("the end of an answer in this environment");
+  if (!stops) return stops.error();
+  limits_.stops = *std::move(stops);
   return {};
 }
 
@@ -177,6 +177,11 @@ Status Controller::position(const ModelFacts& facts) {
   if (facts.next_seq > 1) {
     PLEXRL_ASSIGN(auto known, checkpoint_->read_journal(facts.id));
     if (!known.has_value()) {
+      if (!options_.requeued)
+        return error(Code::EXISTS,
+                     "model '%s' of this job has been trained before: give another --model-name, "
+                     "or the --checkpoint of the run that is to go on",
+                     options_.model_name.c_str());
       PLEXRL_ASSIGN(known, locate(options_, facts.next_seq));
     }
     state_ = known->state;
@@ -401,6 +406,8 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
   PLEXRL_ASSIGN(const UpdateResult result, stream_->finish());
   record.loss = result.loss_sum;
   record.grad_norm = result.grad_norm;
+  trained_here_ = true;
+  gradient_seen_ = gradient_seen_ || result.grad_norm > 0.0;
   record.means = result.means;
   return {};
 }
@@ -473,6 +480,9 @@ Result<SaveResult> Controller::save_result() {
 }
 
 Result<nlohmann::json> Controller::finish() {
+  if (trained_here_ && !gradient_seen_)
+    print_progress(
+        "warning: every gradient was 0: the answers to each prompt were all rewarded alike");
   nlohmann::json held_out;
   if (options_.eval_prompts > 0) {
     PLEXRL_ASSIGN(const std::uint64_t version, stream_->publish());

@@ -87,6 +87,8 @@ class Controller {
   std::optional<TrainingStream> stream_;
   std::uint64_t model_id_ = 0;
   std::uint64_t last_checkpoint_ = 0;  // steps done when it was written
+  bool trained_here_ = false;          // this process has done a step of the policy gradient
+  bool gradient_seen_ = false;         // that was not 0
 };
 
 }  // namespace plexrl::cli

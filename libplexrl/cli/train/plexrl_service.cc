@@ -2,6 +2,7 @@
 #include "cli/train/plexrl_service.h"
 
 #include <cstdlib>
+#include <optional>
 
 #include "plexrl/plexrl.hpp"
 
@@ -90,8 +91,8 @@ plexrl_loss to_library(Loss loss) {
 
 class PlexrlService final : public Service {
  public:
-  PlexrlService(plexrl::Session session, plexrl::Model model)
-      : session_(std::move(session)), model_(std::move(model)) {}
+  PlexrlService(plexrl::Session session, plexrl::Model model, std::optional<plexrl::Model> base)
+      : session_(std::move(session)), model_(std::move(model)), base_(std::move(base)) {}
 
   Result<ModelFacts> model() override {
     return guarded([this] {
@@ -118,7 +119,8 @@ class PlexrlService final : public Service {
   Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
       std::uint64_t version, const std::vector<Tokens>& sequences) override {
     using Rows = std::vector<std::vector<float>>;
-    return submit<Rows, Rows>([&] { return model_.logprobs(version, sequences); });
+    plexrl::Model& model = version == 0 && base_ ? *base_ : model_;
+    return submit<Rows, Rows>([&] { return model.logprobs(version, sequences); });
   }
 
   Result<FuturePtr<LossResult>> forward_backward(const LossRequest& loss,
@@ -158,7 +160,18 @@ class PlexrlService final : public Service {
  private:
   plexrl::Session session_;
   plexrl::Model model_;
+  std::optional<plexrl::Model> base_;  // of a full-parameter model, whose version 0 is no base
 };
+
+// A model that only samples is the base itself, which its tenants share.
+plexrl::Model base_of(plexrl::Session& session, const TrainOptions& options,
+                      const std::string& base) {
+  plexrl::ModelOptions sampler;
+  sampler.name = options.model_name + ".base";
+  sampler.base = base;
+  sampler.train_mode = "none";
+  return session.create_model(sampler);
+}
 
 }  // namespace
 
@@ -178,7 +191,11 @@ Result<std::unique_ptr<Service>> connect_service(const TrainOptions& options) {
     model.lora_rank = options.lora_rank;
     model.seed = options.seed;
     plexrl::Model policy = session.create_model(model);
-    return std::make_unique<PlexrlService>(std::move(session), std::move(policy));
+    const plexrl::ModelInfo info = policy.info();
+    std::optional<plexrl::Model> base;
+    if (options.kl_coefficient > 0.0 && info.train_mode == "full")
+      base = base_of(session, options, info.base);
+    return std::make_unique<PlexrlService>(std::move(session), std::move(policy), std::move(base));
   });
 }
 

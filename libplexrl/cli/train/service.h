@@ -132,7 +132,8 @@ class Service {
   [[nodiscard]] virtual Result<ModelFacts> model() = 0;
   [[nodiscard]] virtual Result<FuturePtr<std::vector<Sequence>>> generate(
       const GenerateRequest& request) = 0;
-  // Under `version`, 0 the base without adapter: of each sequence's tokens from the second on.
+  // Under `version`, of each sequence's tokens from the second on. 0: the base, which for a
+  // full-parameter model is there when the options have a KL coefficient.
   [[nodiscard]] virtual Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
       std::uint64_t version, const std::vector<Tokens>& sequences) = 0;
   [[nodiscard]] virtual Result<FuturePtr<LossResult>> forward_backward(

@@ -18,8 +18,9 @@ struct TrainOptions {
   // what to train
   std::string environment = "sort";  // sort, add, jsonl:FILE
   std::string model_name = "policy";
-  std::string base;             // empty: the grant's first
-  std::string train_mode;       // empty: the grant's
+  bool requeued = false;   // the job was started again: what its model has learnt is this run's
+  std::string base;        // empty: the grant's first
+  std::string train_mode;  // empty: the grant's
   std::uint32_t lora_rank = 0;  // 0: the grant's
   std::uint64_t seed = 1;
   std::string env_command;        // of worker processes, in place of environment

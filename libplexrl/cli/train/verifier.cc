@@ -94,6 +94,8 @@ Result<std::vector<double>> Verifier::score(const std::vector<Attempt>& attempts
     rewards.push_back(result.has_value() ? *result : 0.0);
     if (!result.has_value() && broken++ == 0) first_broken = result.error();
   }
+  if (first_broken.code() == Code::TIMEOUT)
+    first_broken = error(Code::TIMEOUT, "%s; see --verifier-timeout", first_broken.text().c_str());
   if (broken > 0 && broken == results.size())
     return first_broken.within("verifier '" + command_ + "' failed on every answer");
   if (broken > 0)

@@ -104,6 +104,7 @@ TEST_P(CutTest, AtEveryTrainingOpGivesTheSameState) {
     EXPECT_EQ(run(service, options).error().code(), Code::UNAVAILABLE);
     service.max_next_seq = UINT64_MAX;
     options.resume = GetParam();
+    options.requeued = !GetParam();
     const auto summary = run(service, options);
     ASSERT_TRUE(summary.has_value()) << cut << ": " << summary.error().to_string();
     EXPECT_EQ(service.sha(), straight.sha()) << "cut before op " << cut;
@@ -261,9 +262,34 @@ TEST_F(ControllerTest, ALostModelWithoutACheckpointFails) {
 TEST_F(ControllerTest, AModelOfAnotherRunIsRefused) {
   FakeService service;
   service.next_seq = 500;
+  options_.requeued = true;
   const auto result = run(service);
   EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
   EXPECT_NE(result.error().text().find("--model-name"), std::string::npos);
+}
+
+TEST_F(ControllerTest, ARunThatLearntNothingSaysSo) {
+  for (const double norm : {0.0, 1.0}) {
+    FakeService service;
+    service.grad_norm = norm;
+    ASSERT_TRUE(run(service).has_value());
+    EXPECT_EQ(progress_.find("every gradient was 0") != progress_.npos, norm == 0.0) << progress_;
+  }
+}
+
+// Of a second run in the same job nobody knows whether it is the same one.
+TEST_F(ControllerTest, WithoutACheckpointOnlyARequeuedJobGoesOnWithItsModel) {
+  FakeService service;
+  service.max_next_seq = 9;
+  EXPECT_EQ(run(service).error().code(), Code::UNAVAILABLE);
+  service.max_next_seq = UINT64_MAX;
+  const auto again = run(service);
+  ASSERT_FALSE(again.has_value());
+  EXPECT_EQ(again.error().code(), Code::EXISTS);
+  EXPECT_NE(again.error().text().find("--model-name"), std::string::npos);
+  EXPECT_EQ(service.next_seq, 9U);
+  options_.requeued = true;
+  EXPECT_TRUE(run(service).has_value());
 }
 
 TEST_F(ControllerTest, ProblemsThatTheModelCannotReadEndTheRunBeforeItsFirstOp) {

@@ -54,6 +54,7 @@ class FakeService : public Service {
   std::vector<double> positions;  // of each policy gradient op, whose advantage is not 0
   std::vector<GenerateRequest> requests;
   std::vector<std::size_t> reference_rows;  // of each logprobs op
+  double grad_norm = 1.0;
 
   Result<ModelFacts> model() override {
     ModelFacts facts;
@@ -83,7 +84,7 @@ class FakeService : public Service {
   // Of version 0 only, a tenth per value of the token.
   Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
       std::uint64_t version, const std::vector<Tokens>& sequences) override {
-    if (version != 0 || train_mode == "full") return error(Code::NOT_FOUND, "version");
+    if (version != 0) return error(Code::NOT_FOUND, "version");
     std::vector<std::vector<float>> rows;
     for (const Tokens& sequence : sequences) {
       rows.emplace_back();
@@ -120,7 +121,7 @@ class FakeService : public Service {
     weights.pending = 0;
     ++weights.step;
     return FuturePtr<OptimResult>(
-        std::make_unique<ReadyFuture<OptimResult>>(OptimResult{weights.step, 1.0}));
+        std::make_unique<ReadyFuture<OptimResult>>(OptimResult{weights.step, grad_norm}));
   }
 
   Result<FuturePtr<SaveResult>> publish() override {

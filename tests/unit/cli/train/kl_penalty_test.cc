@@ -76,14 +76,5 @@ TEST_F(ControllerTest, TheKlPenaltyChangesWhatIsLearntAndIsRecorded) {
   EXPECT_NE(with.sha(), without.sha());
 }
 
-TEST_F(ControllerTest, AFullParameterModelHasNoBaseToStayNear) {
-  options_.kl_coefficient = 0.1;
-  FakeService service;
-  const auto result = run(service);
-  EXPECT_EQ(result.error().code(), Code::INVALID_ARGUMENT);
-  EXPECT_NE(result.error().text().find("--kl-coef"), std::string::npos);
-  EXPECT_TRUE(service.requests.empty());
-}
-
 }  // namespace
 }  // namespace plexrl::cli

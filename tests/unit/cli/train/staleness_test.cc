@@ -288,6 +288,7 @@ TEST_F(StalenessTest, WithoutACheckpointAModelWithAPastIsRefused) {
   service.max_next_seq = 9;
   EXPECT_EQ(run(service).error().code(), Code::UNAVAILABLE);
   service.max_next_seq = UINT64_MAX;
+  options_.requeued = true;
   const auto again = run(service);
   ASSERT_FALSE(again.has_value());
   EXPECT_EQ(again.error().code(), Code::INVALID_ARGUMENT);
