@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench_command.h"
 
+#include "cli/bench/bench_decode.h"
 #include "cli/bench/bench_op.h"
 #include "cli/bench/bench_sched.h"
 #include "cli/bench/bench_swap.h"
@@ -83,6 +84,39 @@ Status run_sched(const BenchSchedOptions& options) {
   return {};
 }
 
+Status run_decode(const BenchDecodeOptions& options) {
+  PLEXRL_TRY(Cleanup::catch_signals());
+  PLEXRL_ASSIGN(const nlohmann::json rows, bench_decode(options));
+  if (options.json) {
+    print_json(rows);
+    return {};
+  }
+  Table table({"model", "dtype", "rows", "adapters", "tokens/s", "of a plain read"});
+  for (const auto& row : rows)
+    table.add({row["model"].get<std::string>(), row["dtype"].get<std::string>(),
+               number(row, "rows", 0), number(row, "adapters", 0), number(row, "tokens_per_s", 1),
+               number(row, "roofline_share", 3)});
+  print_text(table.to_text());
+  return {};
+}
+
+void add_decode(CLI::App& bench, Run& chosen) {
+  CLI::App* decode = bench.add_subcommand("decode", "drawing tokens, with and without adapters");
+  auto options = std::make_shared<BenchDecodeOptions>();
+  decode->add_option("--model", options->models, "tiny, smollm2-135m, or a directory; repeatable");
+  decode->add_option("--dtype", options->dtypes, "of the base; repeatable")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  decode->add_option("--threads", options->threads, "of the engine")
+      ->check(CLI::Range(1U, 1024U))
+      ->capture_default_str();
+  decode->add_option("--seconds", options->seconds, "of each measurement")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  decode->add_option("--engine", options->engine, "the engine's program");
+  add_json_option(*decode, options->json);
+  on_chosen(*decode, chosen, options, run_decode);
+}
+
 void add_sched(CLI::App& bench, Run& chosen) {
   CLI::App* sched = bench.add_subcommand("sched", "a decision of the scheduler, and placing jobs");
   auto options = std::make_shared<BenchSchedOptions>();
@@ -138,6 +172,7 @@ void add_bench(CLI::App& app, Run& chosen) {
   op->add_option("--plexrld", options->plexrld, "the daemon's program");
   add_json_option(*op, options->json);
   on_chosen(*op, chosen, options, run_op);
+  add_decode(*bench, chosen);
   add_swap(*bench, chosen);
   add_sched(*bench, chosen);
 }

@@ -14,10 +14,10 @@
 #include <utility>
 
 #include "cli/bench/bench_daemon.h"
-#include "cli/bench/cleanup.h"
 #include "cli/bench/op_load.h"
 #include "cli/bench/swap_copy.h"
 #include "cli/bench/swap_switch.h"
+#include "cli/bench/temporary_folder.h"
 #include "cli/output.h"
 #include "device/device_backend.h"
 #include "device/pool_marks.h"
@@ -143,19 +143,7 @@ Status add_disk_rows_of(const std::string& directory, const store::BlobBenchPool
   return {};
 }
 
-Status make_folder(const std::string& directory, std::string& folder) {
-  std::string name = directory + "/plexrl-bench-XXXXXX";
-  const auto hold = Cleanup::hold();
-  if (::mkdtemp(name.data()) == nullptr)
-    return errno_error(Code::IO, errno, "make a folder in '%s'", directory.c_str());
-  folder = name;
-  return {};
-}
-
 Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
-  std::string directory = options.directory;
-  std::error_code failure;
-  if (directory.empty()) directory = std::filesystem::temp_directory_path(failure).string();
   const auto sizes = sizes_that_fit(options, "disk", 2);
   if (sizes.empty()) return {};
   PLEXRL_ASSIGN(const UniqueFd from, make_host_pool("bench-from", sizes.back()));
@@ -164,23 +152,21 @@ Status add_disk_rows(const BenchSwapOptions& options, nlohmann::json& rows) {
   PLEXRL_ASSIGN(auto to_hooks, hooks_of(to, sizes.back()));
   const store::BlobBenchPools pools{from.get(), to.get(), kPoolChunk, std::move(from_hooks),
                                     std::move(to_hooks)};
-  const auto folder = std::make_shared<std::string>();
-  const Cleanup cleanup([folder] {
-    if (!folder->empty()) remove_folder(*folder);
-  });
-  PLEXRL_TRY(make_folder(directory, *folder));
+  PLEXRL_ASSIGN(const TemporaryFolder folder, TemporaryFolder::make(options.directory));
+  std::error_code failure;
   for (const std::uint64_t bytes : sizes) {
-    const auto space = std::filesystem::space(directory, failure);
+    const auto space = std::filesystem::space(folder.path(), failure);
     if (failure)
-      return error(Code::IO, "bench swap: '%s': %s", directory.c_str(), failure.message().c_str());
+      return error(Code::IO, "bench swap: '%s': %s", folder.path().c_str(),
+                   failure.message().c_str());
     if (space.available / 2 < bytes * 2) {
       print_progress("disk: no rows of " + format_bytes(bytes) +
                      ": twice as much is more than half"
                      " of what is free in '" +
-                     directory + "'");
+                     folder.path() + "'");
       break;
     }
-    PLEXRL_TRY(add_disk_rows_of(*folder, pools, bytes, rows));
+    PLEXRL_TRY(add_disk_rows_of(folder.path(), pools, bytes, rows));
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/bench/bench_daemon.h"
+#include "cli/bench/bench_model.h"
 #include "cli/bench/op_load.h"
 #include "cli/bench/swap_copy.h"
 
@@ -22,54 +23,28 @@ constexpr std::uint64_t kBytesPerParameter = 12;
 constexpr std::uint64_t kDeviceMib = 2400, kActivationMib = 256, kHostMib = 4608;
 constexpr std::uint64_t kEnginesMib = 1536;  // two processes with LibTorch
 
-struct Shape {
-  const char* name;
-  std::uint32_t hidden, layers, heads, kv_heads, intermediate;
-};
-constexpr std::array<Shape, 2> kShapes = {
-    {{"15M", 288, 6, 6, 6, 768}, {"100M", 768, 12, 12, 4, 2048}}};
-constexpr std::uint32_t kVocabulary = 32000;
+constexpr std::uint32_t kVocabulary = 32000, kPositions = 64;
+constexpr std::array<ModelShape, 2> kShapes = {
+    {{"15M", 288, 6, 6, 6, 768, kVocabulary, kPositions},
+     {"100M", 768, 12, 12, 4, 2048, kVocabulary, kPositions}}};
 
-std::uint32_t kv_size(const Shape& shape) { return shape.hidden / shape.heads * shape.kv_heads; }
-
-std::uint64_t parameters(const Shape& s) {
-  const std::uint64_t attention = 2ULL * s.hidden * s.hidden + 2ULL * s.hidden * kv_size(s);
+std::uint64_t parameters(const ModelShape& s) {
+  const std::uint64_t attention = 2ULL * s.hidden * s.hidden + 2ULL * s.hidden * s.kv_size();
   const std::uint64_t layer = attention + 3ULL * s.hidden * s.intermediate + 2ULL * s.hidden;
   return std::uint64_t{kVocabulary} * s.hidden + s.layers * layer + s.hidden;
-}
-
-std::string model_config(const Shape& s) {
-  return nlohmann::json{{"architectures", {"LlamaForCausalLM"}},
-                        {"model_type", "llama"},
-                        {"hidden_act", "silu"},
-                        {"hidden_size", s.hidden},
-                        {"intermediate_size", s.intermediate},
-                        {"num_hidden_layers", s.layers},
-                        {"num_attention_heads", s.heads},
-                        {"num_key_value_heads", s.kv_heads},
-                        {"head_dim", s.hidden / s.heads},
-                        {"vocab_size", kVocabulary},
-                        {"max_position_embeddings", 64},
-                        {"rms_norm_eps", 1e-5},
-                        {"rope_theta", 10000.0},
-                        {"tie_word_embeddings", true},
-                        {"attention_bias", false},
-                        {"mlp_bias", false},
-                        {"torch_dtype", "float32"}}
-      .dump();
 }
 
 // Appended to the part of a site file that all benchmarks share.
 std::string site_text(const std::string& directory) {
   std::string names, models;
-  for (const Shape& s : kShapes) {
+  for (const ModelShape& s : kShapes) {
     names += std::string(names.empty() ? "" : ", ") + "m" + s.name;
     models += std::string("  - {name: m") + s.name + ", path: " + directory + "/" + s.name +
               ", parameters: " + std::to_string(parameters(s)) +
               ", hidden_size: " + std::to_string(s.hidden) +
               ",\n     layers: " + std::to_string(s.layers) +
               ", intermediate_size: " + std::to_string(s.intermediate) +
-              ", kv_size: " + std::to_string(kv_size(s)) + "}\n";
+              ", kv_size: " + std::to_string(s.kv_size()) + "}\n";
   }
   return "pools:\n"
          "  - name: bench\n"
@@ -86,14 +61,7 @@ std::string site_text(const std::string& directory) {
 }
 
 Status make_models(const std::string& engine, const std::string& directory) {
-  for (const Shape& shape : kShapes) {
-    const std::string config = directory + "/" + shape.name + ".json";
-    std::ofstream(config) << model_config(shape);
-    PLEXRL_TRY(run_program({engine, "--init-model", directory + "/" + shape.name, "--config",
-                            config, "--seed", "1"},
-                           directory + "/log")
-                   .within(std::string("make a model of ") + shape.name));
-  }
+  for (const ModelShape& shape : kShapes) PLEXRL_TRY(make_model(engine, directory, shape));
   return {};
 }
 
@@ -159,7 +127,7 @@ Result<SwitchBench> SwitchBench::start(const std::string& plexrld) {
 }
 
 Status SwitchBench::open_job(std::size_t at) {
-  const Shape& shape = kShapes[at];
+  const ModelShape& shape = kShapes[at];
   const TimePoint deadline = system_clock().now() + kStartTime;
   // State and shadow of weights, moments and sampler weights; gradients once; whole chunks.
   const std::uint64_t mib = (parameters(shape) * 36 >> 20) + 32;

@@ -83,7 +83,8 @@ TEST(ServiceCommands, BenchesTakeWrongValuesForWrongUse) {
        {Words{"bench", "sched", "--steps", "0"}, Words{"bench", "sched", "--tenants", "0"},
         Words{"bench", "sched", "--tenants", "5", "--ops", "4"},
         Words{"bench", "swap", "--max-mib", "0"}, Words{"bench", "swap", "--max-mib", "1048577"},
-        Words{"bench", "swap", "--repeats", "0"}, Words{"bench", "swap", "--repeats", "1001"}})
+        Words{"bench", "swap", "--repeats", "0"}, Words{"bench", "swap", "--repeats", "1001"},
+        Words{"bench", "decode", "--threads", "0"}, Words{"bench", "decode", "--dtype", "int8"}})
     EXPECT_EQ(run(words).exit_status, kExitUsage) << words[2] << " " << words[3];
 }
 

@@ -80,6 +80,20 @@ TEST(EngineOptions, InitModelNeedsAConfig) {
   EXPECT_EQ(options.seed, 9U);
 }
 
+TEST(EngineOptions, BenchDecodeNeedsABase) {
+  EXPECT_EQ(parse({"--bench-decode", "rows.json"}).error().text(), "--base-dir is missing");
+  const std::vector<std::string> words = {"--bench-decode", "rows.json",      "--base-dir",
+                                          "/m/tiny",        "--milliseconds", "250"};
+  const auto options = parse(words).value();
+  EXPECT_EQ(options.command, EngineOptions::Command::kBenchDecode);
+  EXPECT_EQ(options.bench_path, "rows.json");
+  EXPECT_EQ(options.base_dir, "/m/tiny");
+  EXPECT_EQ(options.milliseconds, 250U);
+  auto too_long = words;
+  too_long.back() = "3600001";
+  EXPECT_EQ(parse(too_long).error().code(), Code::INVALID_ARGUMENT);
+}
+
 TEST(EngineOptions, HelpAndVersionNeedNothingElse) {
   EXPECT_EQ(parse({"--help"}).value().command, EngineOptions::Command::kHelp);
   EXPECT_EQ(parse({"--version"}).value().command, EngineOptions::Command::kVersion);
