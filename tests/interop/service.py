@@ -118,7 +118,8 @@ class Service:
 
     def stop(self):
         if self.daemon is not None:
-            engines = subprocess.run(["pgrep", "-P", str(self.daemon.pid)], capture_output=True, text=True).stdout.split()
+            # By their files: an engine that has seen a restart is no child of this plexrld.
+            engines = [path.read_text().strip() for path in (self.directory / "run" / "engines").glob("*.pid")]
             self.daemon.send_signal(signal.SIGTERM)
             try:
                 self.daemon.wait(30)
