@@ -165,7 +165,6 @@ Status HttpServer::open() {
 }
 
 HttpServer::~HttpServer() {
-  ended_ = true;
   acceptor_.stop();
   tcp_acceptor_.reset();
   watch_.reset();
@@ -255,21 +254,16 @@ void HttpServer::run() {
   if (MHD_get_timeout(daemon_, &wait_ms) != MHD_YES) return;
   const Duration wait{static_cast<std::int64_t>(std::min<MHD_UNSIGNED_LONG_LONG>(wait_ms, 60000)) *
                       kMillisecond.ns};
-  arm(run_timer_, system_clock().now() + wait);
+  run_timer_.arm(system_clock().now() + wait);
 }
 
-// The loop may have ended before the server does.
-void HttpServer::arm(loop::Timer& timer, TimePoint when) {
-  if (!ended_) timer.arm(when);
-}
-
-void HttpServer::wake() { arm(run_timer_, system_clock().now()); }
+void HttpServer::wake() { run_timer_.arm(system_clock().now()); }
 
 void HttpServer::set_deadline(Connection& connection, Duration time) {
   clear_deadline(connection);
   connection.deadline_ns = (system_clock().now() + time).ns;
   const auto at = deadlines_.emplace(connection.deadline_ns, connection.fd).first;
-  if (at == deadlines_.begin()) arm(deadline_timer_, TimePoint{connection.deadline_ns});
+  if (at == deadlines_.begin()) deadline_timer_.arm(TimePoint{connection.deadline_ns});
 }
 
 void HttpServer::clear_deadline(Connection& connection) {
@@ -286,7 +280,7 @@ void HttpServer::close_late() {
     ++counts_.late;
     (void)::shutdown(connection.fd, SHUT_RDWR);
   }
-  if (!deadlines_.empty()) arm(deadline_timer_, TimePoint{deadlines_.begin()->first});
+  if (!deadlines_.empty()) deadline_timer_.arm(TimePoint{deadlines_.begin()->first});
 }
 
 // ---- requests ----
@@ -353,7 +347,7 @@ bool HttpServer::request_complete(Connection& connection) {
       return send_answer(connection);
     }
     waiting_[connection.peer.uid].push_back(exchange.id());
-    arm(begin_timer_, system_clock().now());
+    begin_timer_.arm(system_clock().now());
   }
   suspend(connection);
   return true;
@@ -443,7 +437,7 @@ SessionId HttpServer::next_waiting() {
 
 void HttpServer::begin_next() {
   const SessionId id = next_waiting();
-  if (!waiting_.empty()) arm(begin_timer_, system_clock().now());
+  if (!waiting_.empty()) begin_timer_.arm(system_clock().now());
   Exchange* const exchange = find(id);
   if (exchange != nullptr && !exchange->is_answered()) app_.handle(*exchange);
 }

@@ -96,7 +96,6 @@ class HttpServer {
   [[nodiscard]] bool admit(const wire::PeerCredentials& peer);
   void run();
   void wake();
-  void arm(loop::Timer& timer, TimePoint when);
   // These say whether the connection goes on.
   [[nodiscard]] bool begin_request(Connection& connection, const char* path, const char* method);
   [[nodiscard]] Response too_large(const Connection& connection) const;
@@ -125,7 +124,6 @@ class HttpServer {
   MHD_Daemon* daemon_ = nullptr;
   loop::IoWatch watch_;
   loop::Timer run_timer_, begin_timer_, deadline_timer_;
-  bool ended_ = false;  // in the destructor
 
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   std::map<SessionId, int> sessions_;

@@ -1,24 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/openai_calls.h"
 
-#include <sys/random.h>
-
 #include <cstdio>
 #include <ctime>
 
-#include "base/check.h"
 #include "http/api_error.h"
 #include "http/completion_reply.h"
+#include "http/random_number.h"
 
 namespace plexrl::http {
 namespace {
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  PLEXRL_CHECK(getrandom(&number, sizeof number, 0) == sizeof number,
-               "getrandom gives 8 bytes at once");
-  return number;
-}
 
 // Starts `Call` with what `parse` made of the body.
 template <class Call, class Parse>

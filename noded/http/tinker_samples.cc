@@ -1,23 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "http/tinker_samples.h"
 
-#include <sys/random.h>
-
 #include <cmath>
 
-#include "base/check.h"
+#include "http/random_number.h"
 #include "http/tinker_calls.h"
 #include "http/tinker_state.h"
 
 namespace plexrl::http {
 namespace {
-
-std::uint64_t random_number() {
-  std::uint64_t number = 0;
-  PLEXRL_CHECK(getrandom(&number, sizeof number, 0) == sizeof number,
-               "getrandom gives 8 bytes at once");
-  return number;
-}
 
 std::size_t bytes_of(const SampleResult& result) {
   std::size_t bytes = 256 + result.prompt_logprobs.size() * sizeof(float);

@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The routes of plexrld by raw HTTP, on fake engines. The loop runs in a thread of its own;
-// everything of the node is touched there only.
-#include <fcntl.h>
+// The OpenAI API by raw HTTP, on fake engines.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <nlohmann/json.hpp>
-#include <thread>
-
-#include "../api/node_loop.h"
-#include "http/front.h"
-#include "http_client.h"
+#include "web_node.h"
 
 namespace plexrl::http {
 namespace {
@@ -19,41 +10,12 @@ namespace {
 using client::RpcClient;
 using nlohmann::json;
 
-class OpenAiTest : public NodeLoopTest {
+class OpenAiTest : public WebNodeTest {
  protected:
-  OpenAiTest() {
-    ::signal(SIGPIPE, SIG_IGN);
-    site_.daemon.max_queued_ops_per_tenant = 4;
-  }
-  ~OpenAiTest() override {
-    stop_loop([this] { http_.reset(); });
-  }
+  OpenAiTest() { site_.daemon.max_queued_ops_per_tenant = 4; }
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "opening jobs needs root";
-    const Status started = start();
-    ASSERT_TRUE(started.ok()) << started.to_string();
-    run_loop();
-    token_ = open_job(11);
+    WebNodeTest::SetUp();
     bearer_ = "Authorization: Bearer " + token_ + "\r\n";
-  }
-
-  Status start() {
-    PLEXRL_TRY(make_node());
-    PLEXRL_ASSIGN(auto web, wire::listen_unix(dir_ + "/http.sock", 0666));
-    front_ = std::make_unique<Front>(
-        *node_, *server_, [this](std::function<void()> f) { loop_->post(std::move(f)); });
-    PLEXRL_ASSIGN(http_, HttpServer::create(*loop_, std::move(web), *front_, {}));
-    PLEXRL_TRY(front_->connect(*http_));
-    node_->set_connection_hooks([this] { return http_->connected(); },
-                                [this](TenantId tenant) { http_->close_tenant(tenant); });
-    return start_node([this] { EXPECT_TRUE(http_->start().ok()); });
-  }
-  template <class Condition>
-  void until(Condition condition) {
-    for (bool now = false; !now;) {
-      on_loop([&] { now = condition(); });
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
   }
 
   // A LoRA model of the job with one published version, whose number is given back.
@@ -73,7 +35,6 @@ class OpenAiTest : public NodeLoopTest {
     return saved ? saved->value.AsSaveResult()->version : 0;
   }
 
-  HttpClient web() { return HttpClient(dir_ + "/http.sock"); }
   std::optional<HttpReply> post(const std::string& path, const json& body) {
     return web().post(path, body.dump(), bearer_);
   }
@@ -85,9 +46,7 @@ class OpenAiTest : public NodeLoopTest {
     return reply ? json::parse(reply->body) : json();
   }
 
-  std::string token_, bearer_;
-  std::unique_ptr<Front> front_;
-  std::unique_ptr<HttpServer> http_;
+  std::string bearer_;
 };
 
 TEST_F(OpenAiTest, HealthAndMetricsNeedNoToken) {
