@@ -127,3 +127,12 @@ AC_DEFUN([PLEXRL_WARNINGS], [
   AC_SUBST([HARDENING_FLAGS])
   AC_SUBST([HARDENING_LDFLAGS])
 ])
+
+# The sources of one target are compiled together (scripts/unity-makefile): a third of the time for the whole.
+AC_DEFUN([PLEXRL_UNITY], [
+  AC_ARG_ENABLE([unity], [AS_HELP_STRING([--disable-unity], [compile each source alone: quicker again after a small change, slower in whole])],
+    [], [enable_unity=yes])
+  AC_PATH_PROG([PYTHON3], [python3])
+  AS_IF([test "$enable_unity" = yes && test -z "$PYTHON3"],
+    [AC_MSG_ERROR([python3 is missing: run 'make deps' or configure with --disable-unity])])
+])

@@ -21,7 +21,7 @@ struct Free {
     kFree(object);
   }
 };
-using Code = std::unique_ptr<pcre2_code, Free<pcre2_code_free>>;
+using CompiledPattern = std::unique_ptr<pcre2_code, Free<pcre2_code_free>>;
 using MatchContext = std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>>;
 using MatchData = std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>>;
 
@@ -34,7 +34,7 @@ std::string message(int code) {
 }  // namespace
 
 struct TextSplitter::Program {
-  Code code;
+  CompiledPattern code;
   MatchContext context;
 };
 

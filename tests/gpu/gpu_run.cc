@@ -12,7 +12,7 @@
 namespace plexrl::gpu {
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -26,12 +26,12 @@ std::string quoted(std::string_view text) {
 Field::Field(std::string name, double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", value);
-  json_ = quoted(name) + ":" + (std::isfinite(value) ? text : "null");
+  json_ = json_string(name) + ":" + (std::isfinite(value) ? text : "null");
 }
 Field::Field(std::string name, std::uint64_t value)
-    : json_(quoted(name) + ":" + std::to_string(value)) {}
+    : json_(json_string(name) + ":" + std::to_string(value)) {}
 Field::Field(std::string name, std::string_view value)
-    : json_(quoted(name) + ":" + quoted(value)) {}
+    : json_(json_string(name) + ":" + json_string(value)) {}
 
 void GpuRun::row(std::string_view path, const std::vector<Field>& fields) {
   std::string text = "{" + Field("path", path).json();
