@@ -366,6 +366,7 @@ Status Daemon::open_tcp() {
   const auto shared = std::make_shared<http::TcpPeers>(std::move(peers));
   http_->add_tcp(std::move(listener),
                  [shared](int connection) { return shared->find(connection); });
+  router_->set_base_url("http://" + text);
   PLEXRL_LOG(kInfo, "HTTP at %s", text.c_str());
   return {};
 }

@@ -38,18 +38,22 @@ void unset_marked(spank_t spank) {
   spank_unsetenv(spank, slurm::kMarker);
 }
 
-Status set_variables(spank_t spank, const client::TaskEnvironment& task) {
-  std::string marked = "PLEXRL_SOCKET,PLEXRL_TOKEN";
+// What an outer job has set and this one does not set goes.
+Status set_variables(spank_t spank, const client::EnvPairs& pairs) {
+  std::string marked;
   for (const std::string& name : slurm::marked_names(job_variable(spank, slurm::kMarker)))
-    if (name == "SLURM_GRES") marked += "," + name;
-  const std::pair<const char*, const std::string&> pairs[] = {
-      {"PLEXRL_SOCKET", task.socket},
-      {"PLEXRL_TOKEN", task.token},
-      {slurm::kMarker, marked},
-  };
-  for (const auto& [name, value] : pairs)
-    if (spank_setenv(spank, name, value.c_str(), 1) != ESPANK_SUCCESS)
-      return error(Code::INTERNAL, "cannot set %s in the job's environment", name);
+    if (name == "SLURM_GRES")
+      marked += name + ",";
+    else
+      spank_unsetenv(spank, name.c_str());
+  for (const auto& [name, value] : pairs) {
+    if (spank_setenv(spank, name.c_str(), value.c_str(), 1) != ESPANK_SUCCESS)
+      return error(Code::INTERNAL, "cannot set %s in the job's environment", name.c_str());
+    marked += name + ",";
+  }
+  marked.pop_back();
+  if (spank_setenv(spank, slurm::kMarker, marked.c_str(), 1) != ESPANK_SUCCESS)
+    return error(Code::INTERNAL, "cannot set %s in the job's environment", slurm::kMarker);
   return {};
 }
 
@@ -102,13 +106,15 @@ Status join(spank_t spank, const GrantFiles& files, const NotedJob& job, const P
   uid_t uid = 0;
   if (spank_get_item(spank, S_JOB_UID, &uid) != ESPANK_SUCCESS || uid != job.uid)
     return error(Code::PERMISSION, "the prolog noted another user for this job");
-  if (!slurm::parse_grant(job.grant))
+  const auto grant = slurm::parse_grant(job.grant);
+  if (!grant)
     return error(Code::PERMISSION,
                  "the job has --plexrl-pool but no grant: job_submit/plexrl did not run on the "
                  "controller; ask your administrator");
   PLEXRL_ASSIGN(std::string socket, socket_path(args));
   PLEXRL_ASSIGN(const client::TaskEnvironment task, attach({files, job, std::move(socket)}));
-  return set_variables(spank, task);
+  PLEXRL_ASSIGN(const auto pairs, client::variables_of(task, grant->env));
+  return set_variables(spank, pairs);
 }
 
 // Whether a job without a note should have one. A batch step has the option from its job alone; any

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cli/output.h"
+#include "slurm/marked_env.h"
 
 namespace plexrl::cli {
 namespace {
@@ -42,10 +43,20 @@ Status run_env(const EnvOptions& options) {
 
 EnvPairs plexrl_pairs(const char* const* environment) {
   EnvPairs pairs;
+  std::vector<std::string> marked;
+  for (const char* const* at = environment; *at != nullptr; ++at) {
+    const std::string_view entry = *at;
+    const std::string marker = std::string(slurm::kMarker) + "=";
+    if (entry.starts_with(marker)) marked = slurm::marked_names(entry.substr(marker.size()));
+  }
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
     const auto equals = entry.find('=');
-    if (!entry.starts_with("PLEXRL_") || equals == entry.npos) continue;
+    const std::string_view name = entry.substr(0, equals);
+    const bool ours =
+        entry.starts_with("PLEXRL_") ||
+        (name != "SLURM_GRES" && std::find(marked.begin(), marked.end(), name) != marked.end());
+    if (!ours || equals == entry.npos) continue;
     pairs.emplace_back(entry.substr(0, equals), entry.substr(equals + 1));
   }
   std::sort(pairs.begin(), pairs.end());
@@ -60,7 +71,8 @@ std::string shell_exports(const EnvPairs& pairs) {
 }
 
 void add_env(CLI::App& app, Run& chosen) {
-  auto* command = app.add_subcommand("env", "print the PLEXRL_* variables of this job for a shell");
+  auto* command =
+      app.add_subcommand("env", "print the variables that PlexRL has set in this job, for a shell");
   auto options = std::make_shared<EnvOptions>();
   add_json_option(*command, options->json);
   on_chosen(*command, chosen, options, run_env);

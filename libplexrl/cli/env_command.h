@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `plexrl env`: the PLEXRL_* variables of this job, for a shell: eval "$(plexrl env)".
+// `plexrl env`: what PlexRL has set in this job, for a shell: eval "$(plexrl env)".
 #pragma once
 
 #include <string>
@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "client/hook_client.h"
 
 namespace plexrl::cli {
 
-using EnvPairs = std::vector<std::pair<std::string, std::string>>;
+using client::EnvPairs;
 
-// All PLEXRL_* pairs of an environment block, in the order of their names.
+// All PLEXRL_* pairs of an environment block and those that PLEXRL_MARKED names, in the order of
+// their names.
 [[nodiscard]] EnvPairs plexrl_pairs(const char* const* environment);
 // "export NAME='value'" lines that every POSIX shell reads back as the same bytes.
 [[nodiscard]] std::string shell_exports(const EnvPairs& pairs);

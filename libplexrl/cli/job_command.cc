@@ -42,7 +42,8 @@ Result<User> find_user(const std::string& name) {
 }
 
 Status open_job(const JobOptions& options) {
-  PLEXRL_TRY(slurm::parse_grant(options.grant).status().within("--grant"));
+  const auto grant = slurm::parse_grant(options.grant);
+  if (!grant) return grant.error().within("--grant");
   PLEXRL_ASSIGN(const User user, find_user(options.user));
   const std::string socket = options.target.socket_path();
   const TimePoint deadline = options.target.deadline();
@@ -51,7 +52,7 @@ Status open_job(const JobOptions& options) {
   // plexrld closes the job by itself after a while.
   PLEXRL_ASSIGN(const auto task,
                 client::attach_task(socket, options.job_id, user.uid, ::getppid(), deadline));
-  const EnvPairs pairs = {{"PLEXRL_SOCKET", task.socket}, {"PLEXRL_TOKEN", task.token}};
+  PLEXRL_ASSIGN(const EnvPairs pairs, client::variables_of(task, grant->env));
   if (options.json)
     print_json(nlohmann::json(std::map<std::string, std::string>(pairs.begin(), pairs.end())));
   else

@@ -29,7 +29,8 @@ Result<TaskEnvironment> attach(const std::string& socket, const wire::AttachTask
                                TimePoint deadline) {
   PLEXRL_ASSIGN(RpcClient client, RpcClient::connect_when_up(target_of(socket), deadline));
   PLEXRL_ASSIGN(wire::AttachReplyT reply, client.call<wire::AttachReplyT>(request, deadline));
-  return TaskEnvironment{std::move(reply.socket), std::move(reply.token)};
+  return TaskEnvironment{std::move(reply.socket), std::move(reply.token),
+                         std::move(reply.base_url)};
 }
 
 Status close(const std::string& socket, std::uint32_t job_id, TimePoint deadline) {
@@ -41,6 +42,25 @@ Status close(const std::string& socket, std::uint32_t job_id, TimePoint deadline
 }
 
 }  // namespace
+
+Result<EnvPairs> variables_of(const TaskEnvironment& task,
+                              const std::vector<std::string>& clients) {
+  EnvPairs pairs = {{"PLEXRL_SOCKET", task.socket}, {"PLEXRL_TOKEN", task.token}};
+  if (clients.empty()) return pairs;
+  if (task.base_url.empty())
+    return error(Code::UNAVAILABLE,
+                 "it has --plexrl-env, but plexrld of this node serves no HTTP by TCP: ask your "
+                 "administrator for http_address, or submit without the option");
+  pairs.emplace_back("PLEXRL_BASE_URL", task.base_url);
+  for (const std::string& client : clients) {
+    const bool tinker = client == "tinker";
+    pairs.emplace_back(tinker ? "TINKER_BASE_URL" : "OPENAI_BASE_URL",
+                       task.base_url + (tinker ? "" : "/v1"));
+    pairs.emplace_back(tinker ? "TINKER_API_KEY" : "OPENAI_API_KEY",
+                       (tinker ? "tml-" : "") + task.token);
+  }
+  return pairs;
+}
 
 Status open_job(const std::string& socket, std::uint32_t job_id, uid_t uid, gid_t gid,
                 const std::string& grant, TimePoint deadline) noexcept {

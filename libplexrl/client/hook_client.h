@@ -7,6 +7,8 @@
 #include <sys/types.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -14,9 +16,16 @@
 namespace plexrl::client {
 
 struct TaskEnvironment {
-  std::string socket;  // PLEXRL_SOCKET
-  std::string token;   // PLEXRL_TOKEN
+  std::string socket;         // PLEXRL_SOCKET
+  std::string token;          // PLEXRL_TOKEN
+  std::string base_url = {};  // PLEXRL_BASE_URL; empty: no HTTP by TCP for this job
 };
+
+using EnvPairs = std::vector<std::pair<std::string, std::string>>;
+// The variables of a task: PLEXRL_SOCKET and PLEXRL_TOKEN, and with clients (slurm::kEnvClients)
+// PLEXRL_BASE_URL and the pair of each. UNAVAILABLE: there are clients, but no HTTP by TCP.
+[[nodiscard]] Result<EnvPairs> variables_of(const TaskEnvironment& task,
+                                            const std::vector<std::string>& clients);
 
 // job_prolog: opens an incarnation of the job's tenant. Repeating it with the same grant is
 // harmless.

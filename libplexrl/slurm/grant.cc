@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "slurm/names.h"
+#include "slurm/options.h"
 
 namespace plexrl::slurm {
 namespace {
@@ -35,14 +36,27 @@ Status take_number(std::string_view* text, std::string_view name, std::uint64_t 
   return {};
 }
 
-Status take_models(std::string_view text, std::vector<std::string>* models) {
+Status take_list(std::string_view text, std::size_t max, std::vector<std::string>* list) {
   while (true) {
     const std::size_t comma = text.find(',');
-    models->emplace_back(text.substr(0, comma));
+    list->emplace_back(text.substr(0, comma));
     if (comma == std::string_view::npos) return {};
     text.remove_prefix(comma + 1);
-    if (models->size() == kMaxModels) return malformed("too many models");
+    if (list->size() == max) return malformed("a list is too long");
   }
+}
+
+std::string joined(const std::vector<std::string>& list) {
+  std::string text;
+  for (const std::string& word : list) text += (text.empty() ? "" : ",") + word;
+  return text;
+}
+
+// Known ones, in their order, each once: what parse_env makes of any list of them.
+bool are_clients(const std::vector<std::string>& env) {
+  if (env.empty()) return true;
+  const auto parsed = parse_env(joined(env));
+  return parsed && *parsed == env;
 }
 
 Status check_values(const Grant& grant) {
@@ -54,6 +68,7 @@ Status check_values(const Grant& grant) {
     return malformed("mode and rank do not fit");
   if (grant.slowdown_permille != 0 && grant.slowdown_permille < 1000)
     return malformed("the slowdown is below 1000");
+  if (!are_clients(grant.env)) return malformed("the env is no list of clients");
   if (!grant.name.empty() && !is_name(grant.name)) return malformed("the job's name is not a name");
   for (const std::string& model : grant.models) {
     if (!is_name(model)) return malformed("a model is not a name");
@@ -69,9 +84,9 @@ std::string format_grant(const Grant& grant) {
   std::string text = "v1:pool=" + grant.pool + ":share=" + std::to_string(grant.share_percent) +
                      ":mem=" + std::to_string(grant.host_memory_mib) + ":mode=" + grant.train_mode +
                      ":rank=" + std::to_string(grant.lora_rank) +
-                     ":slowdown=" + std::to_string(grant.slowdown_permille) + ":models=";
-  for (std::size_t i = 0; i < grant.models.size(); ++i)
-    text += (i == 0 ? "" : ",") + grant.models[i];
+                     ":slowdown=" + std::to_string(grant.slowdown_permille) +
+                     ":models=" + joined(grant.models);
+  if (!grant.env.empty()) text += ":env=" + joined(grant.env);
   if (!grant.name.empty()) text += ":name=" + grant.name;
   return text;
 }
@@ -90,7 +105,11 @@ Result<Grant> parse_grant(std::string_view text) {
   PLEXRL_TRY(take_number(&rest, "rank", 256, &rank));
   PLEXRL_TRY(take_number(&rest, "slowdown", 1000000, &slowdown));
   PLEXRL_ASSIGN(const std::string_view models, take(&rest, "models"));
-  PLEXRL_TRY(take_models(models, &grant.models));
+  PLEXRL_TRY(take_list(models, kMaxModels, &grant.models));
+  if (rest.starts_with("env=")) {
+    PLEXRL_ASSIGN(const std::string_view env, take(&rest, "env"));
+    PLEXRL_TRY(take_list(env, kEnvClients.size(), &grant.env));
+  }
   if (!rest.empty()) {
     PLEXRL_ASSIGN(grant.name, take(&rest, "name"));
   }

@@ -3,7 +3,7 @@
 // the text of --plexrl-pool in spank_job_env (see doc/adr/0002). Text form, version first, fields
 // in this order, values of [A-Za-z0-9._,-]:
 //   v1:pool=NAME:share=N:mem=MIB:mode=lora|full|none:rank=N:slowdown=PERMILLE:models=A[,B...]
-//   [:name=NAME]
+//   [:env=CLIENT[,CLIENT]][:name=NAME]
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,8 @@ struct Grant {
   std::uint32_t slowdown_permille = 0;  // 0: no bound
   std::vector<std::string> models;
   std::string name;  // of the job, by which its next run is known; may be empty
+  // Of kEnvClients, in their order: whose variables the tasks get. Empty: no HTTP by TCP either.
+  std::vector<std::string> env = {};
   friend bool operator==(const Grant&, const Grant&) = default;
 };
 

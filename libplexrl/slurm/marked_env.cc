@@ -6,7 +6,9 @@
 namespace plexrl::slurm {
 namespace {
 
-constexpr std::string_view kKnown[] = {"PLEXRL_SOCKET", "PLEXRL_TOKEN", "SLURM_GRES"};
+constexpr std::string_view kKnown[] = {"PLEXRL_SOCKET",   "PLEXRL_TOKEN",    "SLURM_GRES",
+                                       "PLEXRL_BASE_URL", "TINKER_BASE_URL", "TINKER_API_KEY",
+                                       "OPENAI_BASE_URL", "OPENAI_API_KEY"};
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;

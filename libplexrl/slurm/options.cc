@@ -16,7 +16,7 @@ constexpr OptionRow kTable[kOptionCount] = {
     {Option::kTrain, "plexrl-train", "lora[:RANK]|full|none", "how the job trains them"},
     {Option::kShare, "plexrl-share", "25|50|100", "percent of the device group's time"},
     {Option::kSlowdown, "plexrl-slowdown", "FACTOR", "largest slowdown to accept, such as 1.5"},
-    {Option::kEnv, "plexrl-env", "none", "further service variables in the job's environment"},
+    {Option::kEnv, "plexrl-env", "tinker,openai|none", "whose variables the tasks get"},
 };
 
 constexpr std::size_t kMaxModels = 8;
@@ -106,10 +106,19 @@ Result<std::uint32_t> parse_slowdown(std::string_view value) {
   return permille;
 }
 
-Status check_env(std::string_view value) {
-  if (value == "none") return {};
-  return refuse(Option::kEnv, value,
-                "the HTTP service is not part of this version; leave the option out or write none");
+Result<std::vector<std::string>> parse_env(std::string_view value) {
+  if (value == "none") return std::vector<std::string>();
+  const std::string padded = "," + std::string(value) + ",";
+  std::vector<std::string> found;
+  std::size_t bytes = 0;  // of a list of these, each once
+  for (const std::string_view client : kEnvClients)
+    if (padded.find("," + std::string(client) + ",") != std::string::npos) {
+      found.emplace_back(client);
+      bytes += client.size() + 1;
+    }
+  if (found.empty() || bytes != value.size() + 1)
+    return refuse(Option::kEnv, value, "write tinker, openai, tinker,openai or none");
+  return found;
 }
 
 Status check_option(Option option, std::string_view value) {
@@ -126,7 +135,7 @@ Status check_option(Option option, std::string_view value) {
     case Option::kSlowdown:
       return parse_slowdown(value).status();
     case Option::kEnv:
-      return check_env(value);
+      return parse_env(value).status();
   }
   return error(Code::INTERNAL, "unknown option");
 }

@@ -3,6 +3,7 @@
 // the checks of a value that need no site configuration. Pure functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -15,6 +16,9 @@ namespace plexrl::slurm {
 
 enum class Option : std::uint8_t { kPool, kModel, kTrain, kShare, kSlowdown, kEnv };
 constexpr std::size_t kOptionCount = 6;
+
+// Clients whose variables --plexrl-env can set: Tinker's SDK, the OpenAI client.
+constexpr std::array<std::string_view, 2> kEnvClients{"tinker", "openai"};
 
 struct OptionRow {
   Option option;
@@ -38,6 +42,7 @@ struct TrainOption {
 [[nodiscard]] Result<TrainOption> parse_train(std::string_view value);
 [[nodiscard]] Result<std::uint32_t> parse_share(std::string_view value);     // percent
 [[nodiscard]] Result<std::uint32_t> parse_slowdown(std::string_view value);  // in thousandths
-[[nodiscard]] Status check_env(std::string_view value);
+// Of kEnvClients, in their order; "none" is an empty list.
+[[nodiscard]] Result<std::vector<std::string>> parse_env(std::string_view value);
 
 }  // namespace plexrl::slurm

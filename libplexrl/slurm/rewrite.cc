@@ -238,6 +238,18 @@ Status choose_share(const JobRequest& request, const PoolEntry& pool, const Prof
   return {};
 }
 
+Status choose_env(const JobRequest& request, const SiteConfig& site, Grant* grant) {
+  const auto& text = request.option(Option::kEnv);
+  if (!text) return {};
+  PLEXRL_ASSIGN(grant->env, parse_env(*text));
+  if (grant->env.empty() || !site.daemon.http_address.empty()) return {};
+  return error(
+      Code::UNSUPPORTED,
+      "--plexrl-env=%s: this site serves no HTTP by TCP (http_address of plexrl.yaml): "
+      "leave the option out or write none; the socket of PLEXRL_SOCKET is there either way",
+      text->c_str());
+}
+
 Status choose_memory(const SiteConfig& site, const PoolEntry& pool, Grant* grant) {
   std::uint64_t bytes = 0;
   for (const std::string& name : grant->models)
@@ -265,7 +277,7 @@ Result<Grant> begin_grant(const JobRequest& request, const PoolEntry& pool) {
 Status finish_grant(const JobRequest& request, const SiteConfig& site, const PoolEntry& pool,
                     const Profile* learnt, Grant* grant) {
   PLEXRL_TRY(choose_share(request, pool, learnt, grant));
-  if (const auto& text = request.option(Option::kEnv); text) PLEXRL_TRY(check_env(*text));
+  PLEXRL_TRY(choose_env(request, site, grant));
   return choose_memory(site, pool, grant);
 }
 

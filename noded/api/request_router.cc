@@ -275,6 +275,8 @@ void RequestRouter::attach_task(Connection& connection, std::uint64_t id,
   wire::AttachReplyT reply;
   reply.socket = socket_path_;
   reply.token = *std::move(token);
+  const runtime::Tenant* const tenant = node_.tenants().find_job(request.job_id);
+  if (tenant != nullptr && !tenant->grant.env.empty()) reply.base_url = base_url_;
   connection.reply(id, std::move(reply));
 }
 

@@ -19,6 +19,8 @@ class RequestRouter final : public RequestHandler {
       : node_(node), socket_path_(std::move(socket_path)), reload_(std::move(reload)) {}
   // Before the first request; they know each other.
   void connect(Server& server) { server_ = &server; }
+  // Of HTTP by TCP, for the tasks of jobs whose grant has an env; empty: there is none.
+  void set_base_url(std::string url) { base_url_ = std::move(url); }
   // What the answer to a query for metrics has besides; families in Prometheus' text format.
   void set_more_metrics(std::function<std::string()> more) { more_metrics_ = std::move(more); }
 
@@ -49,6 +51,7 @@ class RequestRouter final : public RequestHandler {
 
   runtime::NodeRuntime& node_;
   std::string socket_path_;
+  std::string base_url_;
   std::function<Status()> reload_;
   std::function<std::string()> more_metrics_;
   Server* server_ = nullptr;

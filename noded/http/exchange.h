@@ -22,6 +22,7 @@ struct Request {
   std::map<std::string, std::string> query{};  // as it was sent, not decoded
   std::string body;
   wire::PeerCredentials peer;
+  bool by_tcp = false;
 };
 
 struct Response {

@@ -101,7 +101,12 @@ Result<TenantId> Front::authenticate(const Request& request) const {
     return error(Code::AUTH,
                  "send the job's token (PLEXRL_TOKEN) as X-API-Key or as "
                  "Authorization: Bearer");
-  return context_.node.tenants().authenticate(token, request.peer.uid);
+  PLEXRL_ASSIGN(const TenantId tenant,
+                context_.node.tenants().authenticate(token, request.peer.uid));
+  if (request.by_tcp && context_.node.tenants().find(tenant)->grant.env.empty())
+    return error(Code::AUTH,
+                 "this job was submitted without --plexrl-env: it is served by http.sock only");
+  return tenant;
 }
 
 void Front::handle(Exchange& exchange) {

@@ -301,6 +301,7 @@ bool HttpServer::begin_request(Connection& connection, const char* path, const c
   request.accept = header(connection.mhd, "Accept");
   request.query = query_of(connection.mhd);
   request.peer = connection.peer;
+  request.by_tcp = connection.by_tcp;
   connection.body_limit = app_.body_limit(request);
   set_deadline(connection, limits_.body_time);
   if (announced_bytes(connection.mhd) <= connection.body_limit) return true;

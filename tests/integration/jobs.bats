@@ -107,6 +107,41 @@ JOB
   must_fail grep PLEXRL_TOKEN <<<"$outside"
 }
 
+@test "with --plexrl-env a job is served by TCP, its pairs die with it, and others get neither" {
+  cat >"$PLEXRL_LAB/home/plx-alice/models.py" <<'PY'
+import os, urllib.error, urllib.request
+def status(url, key):
+    try:
+        return urllib.request.urlopen(urllib.request.Request(url + "/models", headers={"X-API-Key": key}), timeout=20).status
+    except urllib.error.HTTPError as error:
+        return error.code
+print("openai", status(os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]))
+print("tinker", status(os.environ["TINKER_BASE_URL"] + "/v1", os.environ["TINKER_API_KEY"]))
+PY
+  job=$(submit_script plx-alice "${pool_options[@]}" --plexrl-env=openai,tinker -w node1 -o env.out <<'JOB'
+#!/bin/bash
+python3 models.py
+sbatch --parsable -o env-plain.out --wrap 'env' >env-plain.id
+OPENAI_API_KEY=own sbatch --parsable --plexrl-pool=rl --plexrl-model=tiny --plexrl-env=tinker -o env-pool.out --wrap 'env' >env-pool.id
+plexrl env | grep -c 'export \(TINKER\|OPENAI\)_'
+JOB
+  )
+  finished "$job" COMPLETED
+  home=$PLEXRL_LAB/home/plx-alice
+  [ "$(cat "$home/env.out")" = $'openai 200\ntinker 200\n4' ]
+  finished "$(cat "$home/env-plain.id")" COMPLETED
+  finished "$(cat "$home/env-pool.id")" COMPLETED
+  must_fail grep -E '^(TINKER|OPENAI|PLEXRL)_' "$home/env-plain.out"
+  grep -x TINKER_BASE_URL=http://127.0.0.1:585 "$home/env-pool.out"
+  must_fail grep -E '^OPENAI_BASE_URL' "$home/env-pool.out"
+  # A job that did not ask is not served by TCP, whatever it knows.
+  # shellcheck disable=SC2016
+  job=$(submit plx-alice "${pool_options[@]}" -w node1 -o unasked.out --wrap \
+    'OPENAI_BASE_URL=http://127.0.0.1:585/v1 OPENAI_API_KEY=$PLEXRL_TOKEN TINKER_BASE_URL=http://127.0.0.1:585 TINKER_API_KEY=tml-$PLEXRL_TOKEN python3 models.py')
+  finished "$job" COMPLETED
+  [ "$(cat "$home/unasked.out")" = $'openai 401\ntinker 401' ]
+}
+
 # Each step waits for the other's sign of life; serialised steps would wait for ever.
 @test "two parallel steps overlap" {
   job=$(submit_script plx-alice "${pool_options[@]}" -n2 -o overlap.out <<'JOB'

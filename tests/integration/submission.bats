@@ -91,7 +91,7 @@ JOB
 @test "refused: a share that is no step" { refused "write 25, 50 or 100" "${pool_options[@]}" --plexrl-share=33; }
 @test "refused: a share over the pool's limit" { refused "at most 50" "${pool_options[@]}" --plexrl-share=100; }
 @test "refused: a slowdown below 1" { refused "write a factor from 1 to 100" "${pool_options[@]}" --plexrl-slowdown=0.5; }
-@test "refused: an environment that does not exist yet" { refused "leave the option out or write none" "${pool_options[@]}" --plexrl-env=openai; }
+@test "refused: a client that is not known" { refused "write tinker, openai" "${pool_options[@]}" --plexrl-env=vllm; }
 @test "refused: options without a pool" { refused "add --plexrl-pool=NAME" --plexrl-share=50; }
 @test "refused: --exclusive" { refused "--exclusive does not go with pool 'rl'" "${pool_options[@]}" --exclusive; }
 @test "refused: all memory of a node" { refused "--mem=0 asks for all memory" "${pool_options[@]}" --mem=0; }

@@ -73,6 +73,7 @@ class NodeLoopTest : public LoopThreadTest {
     grant.host_memory_mib = 2;
     grant.lora_rank = 8;
     grant.models = {"tiny"};
+    grant.env = env_;
     wire::OpenJobT open;
     open.job_id = job;
     open.uid = uid;
@@ -92,6 +93,7 @@ class NodeLoopTest : public LoopThreadTest {
   }
 
   config::SiteConfig site_;
+  std::vector<std::string> env_;  // of the grants of jobs that are opened
   engine::FakeEngineOptions faults_;
   engine::FakeEngine* engine_ = nullptr;  // the newest
   Duration hello_time_ = api::Server::kHelloTime;

@@ -13,6 +13,16 @@ TEST(Env, TakesOnlyOurVariablesInOrder) {
   EXPECT_EQ(plexrl_pairs(environment), expected);
 }
 
+TEST(Env, TakesThePairsOfClientsThatAreMarked) {
+  const char* environment[] = {
+      "OPENAI_API_KEY=mine", "TINKER_API_KEY=tml-abc",
+      "SLURM_GRES=none",     "PLEXRL_MARKED=SLURM_GRES,TINKER_API_KEY,HOME",
+      "HOME=/root",          nullptr};
+  const EnvPairs expected = {{"PLEXRL_MARKED", "SLURM_GRES,TINKER_API_KEY,HOME"},
+                             {"TINKER_API_KEY", "tml-abc"}};
+  EXPECT_EQ(plexrl_pairs(environment), expected);
+}
+
 TEST(Env, QuotesForTheShell) {
   EXPECT_EQ(shell_exports({{"PLEXRL_X", "a'b $(id)"}}), "export PLEXRL_X='a'\\''b $(id)'\n");
 }

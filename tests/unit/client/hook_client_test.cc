@@ -70,5 +70,19 @@ TEST(Administer, TheServicesRefusalIsTheStatus) {
       Code::UNSUPPORTED);
 }
 
+TEST(HookClient, ATaskGetsThePairsOfItsClients) {
+  const TaskEnvironment task{"/run/s", "abc", "http://127.0.0.1:585"};
+  const EnvPairs own = {{"PLEXRL_SOCKET", "/run/s"}, {"PLEXRL_TOKEN", "abc"}};
+  EXPECT_EQ(variables_of(task, {}).value(), own);
+  EnvPairs both = own;
+  both.insert(both.end(), {{"PLEXRL_BASE_URL", "http://127.0.0.1:585"},
+                           {"TINKER_BASE_URL", "http://127.0.0.1:585"},
+                           {"TINKER_API_KEY", "tml-abc"},
+                           {"OPENAI_BASE_URL", "http://127.0.0.1:585/v1"},
+                           {"OPENAI_API_KEY", "abc"}});
+  EXPECT_EQ(variables_of(task, {"tinker", "openai"}).value(), both);
+  EXPECT_EQ(variables_of({"/run/s", "abc"}, {"tinker"}).error().code(), Code::UNAVAILABLE);
+}
+
 }  // namespace
 }  // namespace plexrl::client

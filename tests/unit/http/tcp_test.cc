@@ -17,7 +17,7 @@
 #include "http/http_server.h"
 #include "http/tcp_listener.h"
 #include "http/tcp_peers.h"
-#include "http_client.h"
+#include "web_node.h"
 
 namespace plexrl::http {
 namespace {
@@ -272,6 +272,30 @@ TEST_F(TcpServerTest, AClientThatGoesAwayEndsItsHandler) {
   client.close();
   until([&] { return app_.waits == 0; });
   until([&] { return counts().connections == 0; });
+}
+
+class TcpJobTest : public WebNodeTest {
+ protected:
+  TcpJobTest() {
+    tcp_ = listen_on(INADDR_LOOPBACK);
+    port_ = port_of(tcp_.get());
+  }
+  int status(HttpClient client, const std::string& token) {
+    const auto reply = client.get("/v1/models", "X-API-Key: " + token + "\r\n");
+    if (reply && reply->status == 401)
+      EXPECT_NE(reply->body.find("--plexrl-env"), std::string::npos);
+    return reply ? reply->status : 0;
+  }
+  std::uint16_t port_;
+};
+
+TEST_F(TcpJobTest, OnlyAJobThatAskedForItIsServedByTcp) {
+  EXPECT_EQ(status(web(), token_), 200);
+  EXPECT_EQ(status(HttpClient(port_), token_), 401);
+  env_ = {"openai"};
+  const std::string asked = open_job(12);
+  EXPECT_EQ(status(HttpClient(port_), asked), 200);
+  EXPECT_EQ(status(web(), asked), 200);
 }
 
 TEST_F(TcpServerTest, TheBoundOfConnectionsMayChange) {

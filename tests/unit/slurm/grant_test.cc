@@ -16,6 +16,8 @@ TEST(Grant, TextHasAFixedForm) {
 TEST(Grant, RoundTrip) {
   for (const Grant& grant : {example(), Grant{"p", 100, 0, "full", 0, 0, {"m"}, ""},
                              Grant{"p", 1, 1ULL << 30, "none", 0, 100000, {"m"}, ""},
+                             Grant{"p", 1, 1, "none", 0, 0, {"m"}, "", {"openai"}},
+                             Grant{"p", 1, 1, "none", 0, 0, {"m"}, "x", {"tinker", "openai"}},
                              Grant{"p", 1, 1, "none", 0, 0, {"m", "n"}, "run_1.sh"}}) {
     const auto parsed = parse_grant(format_grant(grant));
     ASSERT_TRUE(parsed) << parsed.error().to_string();
@@ -28,6 +30,12 @@ TEST(Grant, RefusesWhatTheHookWouldNotWrite) {
       "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=",
       "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=a b",
       "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=a:b=1",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:env=",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:env=none",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:env=openai,tinker",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:env=tinker,tinker",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:env=a,b,c,d,e,f,g,h,i,j",
+      "v1:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m:name=a:env=openai",
       "",
       "rl",
       "v2:pool=rl:share=50:mem=1:mode=full:rank=0:slowdown=0:models=m",

@@ -27,6 +27,12 @@ TEST(MarkedEnv, WhatAnOuterJobLeftGoes) {
             Env{"PATH=/bin"});
 }
 
+TEST(MarkedEnv, ThePairsOfClientsGoWhereTheyAreOurs) {
+  EXPECT_EQ(stripped({"TINKER_API_KEY=tml-x", "TINKER_BASE_URL=u", "OPENAI_API_KEY=mine",
+                      "PLEXRL_MARKED=TINKER_BASE_URL,TINKER_API_KEY"}),
+            Env{"OPENAI_API_KEY=mine"});
+}
+
 TEST(MarkedEnv, WhatTheUserSetStays) {
   const Env own{"PLEXRL_TOKEN=mine", "SLURM_GRES=gpu:1", "HOME=/h"};
   EXPECT_EQ(stripped(own), own);

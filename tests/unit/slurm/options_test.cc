@@ -21,7 +21,7 @@ TEST(Options, AcceptsGoodValues) {
       {Option::kTrain, "lora"},    {Option::kTrain, "lora:256"}, {Option::kTrain, "full"},
       {Option::kTrain, "none"},    {Option::kShare, "25"},       {Option::kShare, "100"},
       {Option::kSlowdown, "1"},    {Option::kSlowdown, "1.35"},  {Option::kSlowdown, "100"},
-      {Option::kEnv, "none"}};
+      {Option::kEnv, "none"},      {Option::kEnv, "openai"},     {Option::kEnv, "openai,tinker"}};
   for (const auto& c : cases) EXPECT_EQ(check_option(c.option, c.value).to_string(), "OK");
 }
 
@@ -59,8 +59,13 @@ TEST(Options, RefusesBadValuesWithAdvice) {
       {Option::kSlowdown, "nan", "write a factor"},
       {Option::kSlowdown, "100.001", "write a factor"},
       {Option::kSlowdown, "1e2", "write a factor"},
-      {Option::kEnv, "tinker", "not part of this version"},
-      {Option::kEnv, "", "not part of this version"},
+      {Option::kEnv, "", "write tinker, openai, tinker,openai or none"},
+      {Option::kEnv, ",", "write tinker"},
+      {Option::kEnv, "vllm", "write tinker"},
+      {Option::kEnv, "tinker,", "write tinker"},
+      {Option::kEnv, "tinker,none", "write tinker"},
+      {Option::kEnv, "tinker,tinker", "write tinker"},
+      {Option::kEnv, "tinker,openai,tinker", "write tinker"},
   };
   for (const auto& c : cases) {
     const Status status = check_option(c.option, c.value);
@@ -68,6 +73,14 @@ TEST(Options, RefusesBadValuesWithAdvice) {
     EXPECT_THAT(status.text(), ::testing::HasSubstr(c.advice)) << c.value;
     EXPECT_THAT(status.text(), ::testing::StartsWith("--plexrl-")) << c.value;
   }
+}
+
+TEST(Options, ClientsHaveOneOrder) {
+  const std::vector<std::string> both{"tinker", "openai"};
+  EXPECT_EQ(parse_env("openai,tinker").value(), both);
+  EXPECT_EQ(parse_env("tinker,openai").value(), both);
+  EXPECT_EQ(parse_env("openai").value(), std::vector<std::string>{"openai"});
+  EXPECT_TRUE(parse_env("none").value().empty());
 }
 
 TEST(Options, MessagesAreShortAndPrintable) {

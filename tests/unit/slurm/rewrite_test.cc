@@ -221,5 +221,21 @@ TEST(Rewrite, OtherOptionsNeedThePool) {
   }
 }
 
+TEST(Rewrite, ClientsAreForSitesWithHttpByTcp) {
+  config::SiteConfig with_http = site();
+  with_http.daemon.http_address = "127.0.0.1:585";
+  JobRequest request = batch();
+  set(&request, Option::kEnv, "openai,tinker");
+  const auto granted = rewrite(request, with_http, kAlice);
+  ASSERT_TRUE(granted) << granted.error().to_string();
+  EXPECT_THAT(format_grant(*granted->grant), HasSubstr(":env=tinker,openai"));
+  const auto refused = rewrite(request, site(), kAlice);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code(), Code::UNSUPPORTED);
+  EXPECT_THAT(refused.error().text(), HasSubstr("leave the option out or write none"));
+  set(&request, Option::kEnv, "none");
+  EXPECT_TRUE(rewrite(request, site(), kAlice));
+}
+
 }  // namespace
 }  // namespace plexrl::slurm

@@ -232,7 +232,7 @@ const std::vector<Refusal>& refusals() {
       {"rank", [](JobRequest* r) { set(r, Option::kTrain, "lora:65"); }, "write lora:64"},
       {"share value", [](JobRequest* r) { set(r, Option::kShare, "75"); }, "write 25, 50 or 100"},
       {"slowdown", [](JobRequest* r) { set(r, Option::kSlowdown, "fast"); }, "such as 1.5"},
-      {"env", [](JobRequest* r) { set(r, Option::kEnv, "openai"); }, "write none"},
+      {"env", [](JobRequest* r) { set(r, Option::kEnv, "vllm"); }, "write tinker, openai"},
       {"too large",
        [](JobRequest* r) {
          set(r, Option::kModel, "huge");
