@@ -2,6 +2,7 @@
 #include "cli/bench_command.h"
 
 #include "cli/bench/bench_decode.h"
+#include "cli/bench/bench_http.h"
 #include "cli/bench/bench_op.h"
 #include "cli/bench/bench_sched.h"
 #include "cli/bench/bench_swap.h"
@@ -100,6 +101,40 @@ Status run_decode(const BenchDecodeOptions& options) {
   return {};
 }
 
+Status run_http(const BenchHttpOptions& options) {
+  PLEXRL_TRY(Cleanup::catch_signals());
+  print_progress("measuring a plexrld of its own; this takes about half a minute");
+  PLEXRL_ASSIGN(const nlohmann::json rows, bench_http(options));
+  if (options.json) {
+    print_json(rows);
+    return {};
+  }
+  Table table({"route", "clients", "p50 us", "p99 us", "requests/s", "op p50 us", "more p50 us"});
+  for (const auto& row : rows)
+    table.add({row["route"].get<std::string>(), number(row, "clients", 0), number(row, "p50_us", 0),
+               number(row, "p99_us", 0), number(row, "requests_per_s", 0),
+               number(row, "op_p50_us", 0), number(row, "overhead_p50_us", 0)});
+  print_text(table.to_text());
+  return {};
+}
+
+void add_http(CLI::App& bench, Run& chosen) {
+  CLI::App* http = bench.add_subcommand("http", "what HTTP adds to an operation");
+  auto options = std::make_shared<BenchHttpOptions>();
+  http->add_option("--clients", options->clients, "connections; repeatable")
+      ->check(CLI::Range(1U, 400U))
+      ->capture_default_str();
+  http->add_option("--seconds", options->seconds, "of each measurement")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str();
+  http->add_option("--repeats", options->repeats, "medians over so many")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  http->add_option("--plexrld", options->plexrld, "the daemon's program");
+  add_json_option(*http, options->json);
+  on_chosen(*http, chosen, options, run_http);
+}
+
 void add_decode(CLI::App& bench, Run& chosen) {
   CLI::App* decode = bench.add_subcommand("decode", "drawing tokens, with and without adapters");
   auto options = std::make_shared<BenchDecodeOptions>();
@@ -173,6 +208,7 @@ void add_bench(CLI::App& app, Run& chosen) {
   add_json_option(*op, options->json);
   on_chosen(*op, chosen, options, run_op);
   add_decode(*bench, chosen);
+  add_http(*bench, chosen);
   add_swap(*bench, chosen);
   add_sched(*bench, chosen);
 }

@@ -209,7 +209,7 @@ Status BenchDaemon::open_model(TimePoint deadline) {
   PLEXRL_ASSIGN(target_, open_job(kJob, kGrant, deadline));
   PLEXRL_ASSIGN(client::RpcClient connection, client::RpcClient::connect(target_, deadline));
   wire::CreateModelT create;
-  create.name = "bench";
+  create.name = kModelName;
   create.base = "fake";
   create.mode = wire::TrainMode::Lora;
   create.lora_rank = 8;

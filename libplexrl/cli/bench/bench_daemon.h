@@ -26,6 +26,7 @@ struct BenchSite {
 
 class BenchDaemon {
  public:
+  static constexpr const char* kModelName = "bench";  // of start()
   // `program`: plexrld. Needs root, because only root may open a job. The daemon's log is
   // <directory>/log and is quoted when it does not come up. It is starting on return.
   [[nodiscard]] static Result<BenchDaemon> launch(const std::string& program,

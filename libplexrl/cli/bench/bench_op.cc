@@ -22,15 +22,6 @@ struct Measured {
   LoadResult raw;
 };
 
-LoadResult median_of(const std::vector<LoadResult>& results) {
-  const auto median = [&](double LoadResult::*part) {
-    std::vector<double> values;
-    for (const LoadResult& result : results) values.push_back(result.*part);
-    return percentile(values, 50);
-  };
-  return {median(&LoadResult::p50_us), median(&LoadResult::p99_us), median(&LoadResult::ops_per_s)};
-}
-
 Result<LoadResult> measure_raw(std::uint32_t clients, const ExchangeSizes& sizes,
                                const Measurement& measure, Duration length) {
   PLEXRL_ASSIGN(RawEcho echo, RawEcho::start(clients, sizes));

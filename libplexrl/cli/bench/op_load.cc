@@ -41,6 +41,15 @@ double percentile(std::vector<double>& values, double percent) {
   return values[static_cast<std::size_t>(std::max(rank, 1.0)) - 1];
 }
 
+LoadResult median_of(const std::vector<LoadResult>& results) {
+  const auto median = [&](double LoadResult::*part) {
+    std::vector<double> values;
+    for (const LoadResult& result : results) values.push_back(result.*part);
+    return percentile(values, 50);
+  };
+  return {median(&LoadResult::p50_us), median(&LoadResult::p99_us), median(&LoadResult::ops_per_s)};
+}
+
 double median_gbps(std::uint64_t bytes, std::vector<double> seconds) {
   return static_cast<double>(bytes) / percentile(seconds, 50) / 1e9;
 }

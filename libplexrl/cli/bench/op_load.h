@@ -21,6 +21,8 @@ struct LoadResult {
   double ops_per_s = 0;
 };
 
+// Part by part.
+[[nodiscard]] LoadResult median_of(const std::vector<LoadResult>& results);
 // Nearest-rank percentile, 0 < percent <= 100. Sorts `values`; 0 when there are none.
 [[nodiscard]] double percentile(std::vector<double>& values, double percent);
 // 10^9 bytes per second in the median of the times.
