@@ -103,6 +103,10 @@ std::string site_entry(const std::string& path, const ModelCheck& check) {
   return text + "}\n";
 }
 
+std::string as_site_entry(const std::string& path, const ModelCheck& check) {
+  return "plexrl.yaml takes it as\n" + site_entry(path, check);
+}
+
 Status run_import(const ImportOptions& options) {
   catch_stop_signals();
   std::error_code code;
@@ -121,7 +125,7 @@ Status run_import(const ImportOptions& options) {
     text += format_bytes(imported.files.resumed_bytes) + " were there from an earlier import\n";
   if (!imported.files.left_out.empty())
     text += "not part of a model, left out: " + joined(imported.files.left_out) + "\n";
-  print_text(text + "plexrl.yaml takes it as\n" + site_entry(path, imported.check));
+  print_text(text + as_site_entry(path, imported.check));
   return {};
 }
 
@@ -162,7 +166,8 @@ Status print_result(const ExportOptions& options, const char* what,
                 {"dtype", dtype}});
   else
     print_text("wrote " + path + ": " + what + ", " + std::to_string(made.parameters) +
-               " parameters, " + format_bytes(made.bytes) + " of " + dtype + "\n");
+               " parameters, " + format_bytes(made.bytes) + " of " + dtype + "\n" +
+               (what == std::string("hf") ? as_site_entry(path, check_model_dir(path)) : ""));
   return {};
 }
 

@@ -20,7 +20,9 @@ model::ArenaLayout layout_of(const model::ModelConfig& config) {
 }
 
 void note(const Status& status, ModelCheck& check) {
-  if (!status.ok()) check.problems.push_back(status.text());
+  if (status.ok()) return;
+  if (check.problems.empty()) check.code = status.code();
+  check.problems.push_back(status.text());
 }
 
 // As a job that trains would read it.
@@ -32,7 +34,7 @@ Status check_tokenizer(const std::string& dir, std::int64_t vocab_size) {
       return error(Code::NOT_FOUND, "no tokenizer.json and no plexrl_tokenizer.json");
     PLEXRL_ASSIGN(description, own);
   }
-  return make_tokenizer(description).status().within(dir);
+  return make_tokenizer(description).status();
 }
 
 // Files may hold what no decoder of ours needs: constants of the rotation, which we compute, and
@@ -91,7 +93,7 @@ ModelCheck check_model_dir(const std::string& dir) {
   bool known = false;
   if (text.has_value()) {
     const auto config = model::parse_model_config(*text);
-    note(config.status().within(dir), check);
+    note(config.status(), check);
     known = config.has_value();
     if (known) check.config = *config;
     if (known) check.parameters = layout_of(*config).parameters;
@@ -115,15 +117,17 @@ ModelCheck check_model(const config::ModelEntry& entry) {
   compare("num_hidden_layers", entry.layers, check.config.layers, check);
   compare("intermediate_size", entry.intermediate_size, check.config.intermediate_size, check);
   if (check.problems.empty() && entry.parameters != 0 && entry.parameters != check.parameters)
-    check.problems.push_back("the files hold " + std::to_string(check.parameters) +
-                             " parameters, the site file says " + std::to_string(entry.parameters));
+    note(error(Code::INVALID_ARGUMENT, "the files hold %llu parameters, the site file says %llu",
+               static_cast<unsigned long long>(check.parameters),
+               static_cast<unsigned long long>(entry.parameters)),
+         check);
   return check;
 }
 
 Status status_of(const ModelCheck& check) {
   if (check.problems.empty()) return {};
   const std::size_t more = check.problems.size() - 1;
-  return error(Code::CORRUPT, "%s%s", check.problems.front().c_str(),
+  return error(check.code, "%s%s", check.problems.front().c_str(),
                more == 0 ? "" : (" (and " + std::to_string(more) + " more)").c_str());
 }
 

@@ -20,6 +20,7 @@ struct ModelCheck {
   std::uint64_t parameters = 0;
   std::uint64_t bytes = 0;            // of the weight files
   std::vector<std::string> problems;  // empty: good
+  Code code = Code::CORRUPT;          // of the first problem
 };
 
 // config.json, tokenizer, headers of all weight files, and that these hold the model's tensors and

@@ -7,12 +7,7 @@
 #include <array>
 
 namespace plexrl::tokenizer {
-namespace {
-
-constexpr std::size_t kMaxPattern = 64U << 10;
-// Steps of one match. The patterns of the supported families take a few for each character.
-constexpr std::uint32_t kMatchLimit = 10'000'000;
-constexpr std::uint32_t kHeapKib = 64U << 10;
+namespace internal {
 
 template <auto kFree>
 struct Free {
@@ -23,6 +18,18 @@ struct Free {
 };
 using CompiledPattern = std::unique_ptr<pcre2_code, Free<pcre2_code_free>>;
 using MatchContext = std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>>;
+
+}  // namespace internal
+
+namespace {
+
+using internal::CompiledPattern, internal::Free, internal::MatchContext;
+
+constexpr std::size_t kMaxPattern = 64U << 10;
+// Steps of one match. The patterns of the supported families take a few for each character.
+constexpr std::uint32_t kMatchLimit = 10'000'000;
+constexpr std::uint32_t kHeapKib = 64U << 10;
+
 using MatchData = std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>>;
 
 std::string message(int code) {

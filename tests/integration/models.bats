@@ -131,7 +131,8 @@ make_source() {
     --save "$node/lora.safetensors" --format weights 3>&-
   "$plexrl" model export "$node/lora.safetensors" "$node/peft" --base tiny --config "$node/plexrl.yaml"
   [ "$(jq -r '.r, .lora_alpha, .base_model_name_or_path' "$node/peft/adapter_config.json" | tr '\n' ' ')" = "8 32 $node/model " ]
-  "$plexrl" model merge tiny "$node/peft" "$node/merged" --dtype bfloat16 --config "$node/plexrl.yaml"
+  merged=$("$plexrl" model merge tiny "$node/peft" "$node/merged" --dtype bfloat16 --config "$node/plexrl.yaml")
+  grep -F "{name: NAME, path: $(realpath "$node/merged")," <<<"$merged"
   "$plexrl" model verify "$node/merged"
   [ "$(jq -r .torch_dtype "$node/merged/config.json")" = bfloat16 ]
   run "$plexrl" model export "$node/model/model.safetensors" "$node/other" --base tiny --config "$node/plexrl.yaml"

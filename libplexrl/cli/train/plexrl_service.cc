@@ -118,9 +118,9 @@ class PlexrlService final : public Service {
 
   Result<FuturePtr<std::vector<std::vector<float>>>> logprobs(
       std::uint64_t version, const std::vector<Tokens>& sequences) override {
-    using Rows = std::vector<std::vector<float>>;
+    using Logprobs = std::vector<std::vector<float>>;
     plexrl::Model& model = version == 0 && base_ ? *base_ : model_;
-    return submit<Rows, Rows>([&] { return model.logprobs(version, sequences); });
+    return submit<Logprobs, Logprobs>([&] { return model.logprobs(version, sequences); });
   }
 
   Result<FuturePtr<LossResult>> forward_backward(const LossRequest& loss,

@@ -71,6 +71,7 @@ TEST_F(ModelFilesTest, AnUnknownArchitectureIsOneSentence) {
   write_bytes(file("config.json"),
               R"({"model_type":"mamba","architectures":["MambaForCausalLM"]})");
   EXPECT_NE(only_problem().find("mamba"), std::string::npos);
+  EXPECT_EQ(status_of(check_model(entry_)).code(), Code::UNSUPPORTED);
 }
 
 TEST_F(ModelFilesTest, ATensorOfAnotherShapeIsNamed) {
