@@ -49,9 +49,9 @@ daemon:
 
 
 class Service:
-    def __init__(self, build, config, model=None, large=None):
+    def __init__(self, build, config, model=None, large=None, http_address=None):
         """`model`: a directory that is there, of a large model unless told; without one it is made by the configuration."""
-        self.config, self.model = config, model
+        self.config, self.model, self.http_address = config, model, http_address
         self.large = model is not None if large is None else large
         self.build = pathlib.Path(build).resolve()
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="plexrl-interop-"))
@@ -74,7 +74,7 @@ class Service:
             model=self.model, parameters=140_000_000 if large else 40_000, hidden_size=c["hidden_size"],
             layers=c["num_hidden_layers"], inner=c["intermediate_size"], kv_size=c["num_key_value_heads"] * c["head_dim"],
             memory=3072 if large else 512, activations=512 if large else 128, directory=self.directory,
-            engine=self.build / "plexrl-engine"))
+            engine=self.build / "plexrl-engine") + (f"  http_address: {self.http_address}\n" if self.http_address else ""))
         self.log = open(self.directory / "log", "wb")
         self.daemon = subprocess.Popen([self.build / "plexrld", "--config", site, "--node", "interop1"],
                                        stdout=self.log, stderr=self.log)
@@ -107,9 +107,10 @@ class Service:
                 weights[name] = (value + random.normal(scale=0.2, size=value.shape)).astype(numpy.float32)
         save_file(weights, path)
 
-    def open_job(self, job_id, mode, rank=0):
-        """Socket and token of a new job of root."""
+    def open_job(self, job_id, mode, rank=0, env=None):
+        """Socket and token of a new job of root. `env`: what --plexrl-env would have."""
         grant = f"v1:pool=rl:share=100:mem=256:mode={mode}:rank={rank}:slowdown=0:models=tiny"
+        grant += f":env={env}" if env else ""
         run = subprocess.run([self.build / "plexrl", "job", "open", "--socket", self.directory / "run" / "plexrld.sock",
                               "--job-id", str(job_id), "--user", "root", "--grant", grant, "--timeout", "120", "--json"],
                              check=True, capture_output=True, text=True)
