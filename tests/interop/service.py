@@ -7,6 +7,7 @@ import json
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -48,6 +49,18 @@ daemon:
 """
 
 
+def free_port():
+    """Below 1024: others are not taken, as any user could have them while plexrld is away."""
+    for port in range(1023, 600, -1):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                continue
+    raise RuntimeError("no free port below 1024")
+
+
 class Service:
     def __init__(self, build, config, model=None, large=None, http_address=None):
         """`model`: a directory that is there, of a large model unless told; without one it is made by the configuration."""
@@ -78,17 +91,17 @@ class Service:
         self.log = open(self.directory / "log", "wb")
         self.daemon = subprocess.Popen([self.build / "plexrld", "--config", site, "--node", "interop1"],
                                        stdout=self.log, stderr=self.log)
-        socket = self.directory / "run" / "plexrld.sock"
+        path = self.directory / "run" / "plexrld.sock"
         deadline = time.monotonic() + 120  # a busy machine fills pools of gigabytes for long
         # The socket is there before it is listened to.
-        while not self._answers(socket):
+        while not self._answers(path):
             if self.daemon.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("plexrld did not start: " + (self.directory / "log").read_text())
             time.sleep(0.02)
 
-    def _answers(self, socket):
-        words = [self.build / "plexrl", "status", "--socket", socket, "--timeout", "5"]
-        return socket.exists() and subprocess.run(words, capture_output=True, check=False).returncode == 0
+    def _answers(self, path):
+        words = [self.build / "plexrl", "status", "--socket", path, "--timeout", "5"]
+        return path.exists() and subprocess.run(words, capture_output=True, check=False).returncode == 0
 
     def _make_model(self):
         self.model = self.directory / "model"

@@ -4,10 +4,10 @@ tokens, wrong methods. No server error, no other status and no other form of an 
 there.
 """
 import pathlib
-import socket
 import subprocess
 import sys
 
+from service import free_port
 from test_openai import WIDE, ByteService
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -17,26 +17,12 @@ CHECKS = ("not_a_server_error,status_code_conformance,content_type_conformance,r
           "negative_data_rejection,missing_required_header,unsupported_method,allow_header_conformance,ignored_auth")
 
 
-def free_port():
-    """Below 1024: others are not taken, as any user could have them while plexrld is away."""
-    for port in range(1023, 600, -1):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-                return port
-            except OSError:
-                continue
-    raise RuntimeError("no free port below 1024")
-
-
 def main():
-    port = free_port()
-    service = ByteService(pathlib.Path(sys.argv[1]), WIDE, http_address=f"127.0.0.1:{port}")
+    service = ByteService(pathlib.Path(sys.argv[1]), WIDE, http_address=f"127.0.0.1:{free_port()}")
     try:
         _, token = service.open_job(1, "none", env="openai")
-        url = f"http://127.0.0.1:{port}"
         subprocess.run([pathlib.Path(sys.executable).with_name("schemathesis"), "run", TOP / "doc" / "openapi.yaml",
-                        "--url", url, "--header", f"X-API-Key: {token}", "--checks", CHECKS, "--phases",
+                        "--url", f"http://{service.http_address}", "--header", f"X-API-Key: {token}", "--checks", CHECKS, "--phases",
                         "examples,coverage,fuzzing", "--max-examples", "25", "--seed", "1", "--generation-database", "none",
                         "--request-timeout", "60", "--no-color", "--warnings", "off"], check=True)
     finally:

@@ -1,68 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real `tinker` client in a loop of GRPO on sorting digits (tinker_loop.py) against
-plexrld, which is restarted in the middle. The client speaks TCP only: what comes to a port of
-this test goes to plexrld's HTTP socket.
+plexrld by TCP, which is restarted in the middle.
 """
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import venv
 
-from service import CONFIG, Service
+from service import CONFIG, Service, free_port
 
 VERSIONS = ("0.25.0",)
 STEPS = 30
-
-
-class Bridge:
-    """Connections to a port of 127.0.0.1 become connections to a unix socket."""
-
-    def __init__(self, path):
-        self.path = path
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
-
-    def _carry(self, client):
-        service = socket.socket(socket.AF_UNIX)
-        with client, service:
-            try:
-                service.connect(self.path)
-            except OSError:
-                return
-            back = threading.Thread(target=self._copy, args=(service, client), daemon=True)
-            back.start()
-            self._copy(client, service)
-            back.join()
-
-    @staticmethod
-    def _copy(source, sink):
-        try:
-            while data := source.recv(65536):
-                sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def close(self):
-        self.listener.close()
 
 
 def environment(build, version):
@@ -91,30 +42,26 @@ class Restarted(Service):
 
 
 def drive(service, version, job):
-    plexrl_socket, token = service.open_job(job, "lora", 8)
-    bridge = Bridge(str(pathlib.Path(plexrl_socket).with_name("http.sock")))
+    _, token = service.open_job(job, "lora", 8, env="tinker")
     words = [environment(service.build, version), pathlib.Path(__file__).with_name("tinker_loop.py"),
-             f"http://127.0.0.1:{bridge.port}", str(STEPS)]
+             f"http://{service.http_address}", str(STEPS)]
     variables = {**os.environ, "TINKER_API_KEY": "tml-" + token, "TINKER_TELEMETRY": "0"}
     restarts = 0
-    try:
-        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables) as client:
-            for line in client.stdout:
-                if line.strip() != "restart":
-                    print(line, end="")
-                    continue
-                service.restart()
-                restarts += 1
-                client.stdin.write("restarted\n")
-                client.stdin.flush()
-        assert client.returncode == 0, f"tinker {version}: exit status {client.returncode}"
-        assert restarts == 1, restarts
-    finally:
-        bridge.close()
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables) as client:
+        for line in client.stdout:
+            if line.strip() != "restart":
+                print(line, end="")
+                continue
+            service.restart()
+            restarts += 1
+            client.stdin.write("restarted\n")
+            client.stdin.flush()
+    assert client.returncode == 0, f"tinker {version}: exit status {client.returncode}"
+    assert restarts == 1, restarts
 
 
 def main():
-    service = Restarted(pathlib.Path(sys.argv[1]), CONFIG)
+    service = Restarted(pathlib.Path(sys.argv[1]), CONFIG, http_address=f"127.0.0.1:{free_port()}")
     try:
         for job, version in enumerate(VERSIONS, 1):
             drive(service, version, job)
