@@ -131,7 +131,7 @@ JOB
   [ "$(cat "$home/env.out")" = $'openai 200\ntinker 200\n4' ]
   finished "$(cat "$home/env-plain.id")" COMPLETED
   finished "$(cat "$home/env-pool.id")" COMPLETED
-  must_fail grep -E '^(TINKER|OPENAI|PLEXRL)_' "$home/env-plain.out"
+  must_fail grep -E '^(TINKER|OPENAI)_|^PLEXRL_(SOCKET|TOKEN|BASE_URL|MARKED)' "$home/env-plain.out"
   grep -x TINKER_BASE_URL=http://127.0.0.1:585 "$home/env-pool.out"
   must_fail grep -E '^OPENAI_BASE_URL' "$home/env-pool.out"
   # A job that did not ask is not served by TCP, whatever it knows.
