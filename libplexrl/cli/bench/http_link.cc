@@ -2,12 +2,9 @@
 #include "cli/bench/http_link.h"
 
 #include <strings.h>
-#include <sys/socket.h>
 
-#include <array>
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
-#include <deque>
 #include <optional>
 
 #include "wire/unix_socket.h"
@@ -62,52 +59,26 @@ Result<std::optional<Head>> parse_head(std::string_view bytes) {
   return std::optional<Head>(found);
 }
 
-class HttpLink final : public LoadLink {
+class HttpLink final : public StreamLink {
  public:
   HttpLink(UniqueFd socket, std::string request)
-      : socket_(std::move(socket)), request_(std::move(request)) {
-    sizes_.request_bytes = request_.size();
-  }
+      : StreamLink("HTTP under load", std::move(socket), std::move(request)) {}
 
-  [[nodiscard]] int fd() const override { return socket_.get(); }
-  [[nodiscard]] bool wants_write() const override { return false; }
-  [[nodiscard]] ExchangeSizes sizes() const override { return sizes_; }
-  [[nodiscard]] Status send(std::uint64_t id) override {
-    const ssize_t sent =
-        ::send(socket_.get(), request_.data(), request_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) return errno_error(Code::IO, errno, "HTTP under load: send");
-    if (static_cast<std::size_t>(sent) != request_.size())
-      return error(Code::IO, "HTTP under load: the socket is full");
-    under_way_.push_back(id);
-    return {};
-  }
-  [[nodiscard]] Status receive(std::vector<std::uint64_t>& answered) override {
-    std::array<char, 65536> bytes;  // not initialised: filled by the kernel
-    const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (got < 0) return errno_error(Code::IO, errno, "HTTP under load: receive");
-    if (got == 0) return error(Code::UNAVAILABLE, "HTTP under load: the connection was closed");
-    come_.append(bytes.data(), static_cast<std::size_t>(got));
+ private:
+  [[nodiscard]] Status take(std::string_view bytes, std::vector<std::size_t>& replies) override {
+    come_ += bytes;
     while (true) {
       PLEXRL_ASSIGN(const auto head, parse_head(come_));
       if (!head || come_.size() < head->bytes) return {};
       if (head->status != 200)
         return error(Code::INTERNAL, "HTTP under load: status %d: %s", head->status,
                      come_.substr(come_.find("\r\n\r\n") + 4, 300).c_str());
-      if (under_way_.empty()) return error(Code::PROTOCOL, "HTTP: an answer to no request");
-      sizes_.reply_bytes = head->bytes;
-      answered.push_back(under_way_.front());
-      under_way_.pop_front();
+      replies.push_back(head->bytes);
       come_.erase(0, head->bytes);
     }
   }
 
- private:
-  UniqueFd socket_;
-  std::string request_;
-  ExchangeSizes sizes_;
   std::string come_;  // of answers that are not complete; kMaxHead and kMaxBody bound it
-  std::deque<std::uint64_t> under_way_;
 };
 
 }  // namespace

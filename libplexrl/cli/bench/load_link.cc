@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cerrno>
-#include <deque>
 
 namespace plexrl::cli {
 namespace {
@@ -53,47 +52,51 @@ class OpLink final : public LoadLink {
   ExchangeSizes sizes_;
 };
 
-class RawLink final : public LoadLink {
+class RawLink final : public StreamLink {
  public:
   RawLink(UniqueFd socket, const ExchangeSizes& sizes)
-      : socket_(std::move(socket)), sizes_(sizes), request_(sizes.request_bytes) {}
-
-  [[nodiscard]] int fd() const override { return socket_.get(); }
-  [[nodiscard]] bool wants_write() const override { return false; }
-  [[nodiscard]] ExchangeSizes sizes() const override { return sizes_; }
-  [[nodiscard]] Status send(std::uint64_t id) override {
-    const ssize_t sent =
-        ::send(socket_.get(), request_.data(), request_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) return errno_error(Code::IO, errno, "raw exchange: send");
-    if (static_cast<std::size_t>(sent) != request_.size())
-      return error(Code::IO, "raw exchange: the socket is full");
-    under_way_.push_back(id);
-    return {};
-  }
-  [[nodiscard]] Status receive(std::vector<std::uint64_t>& answered) override {
-    std::array<char, 65536> bytes;  // not initialised: filled by the kernel
-    const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    if (got < 0) return errno_error(Code::IO, errno, "raw exchange: receive");
-    if (got == 0) return error(Code::UNAVAILABLE, "raw exchange: the echo has ended");
-    reply_bytes_ += static_cast<std::size_t>(got);
-    for (; reply_bytes_ >= sizes_.reply_bytes; reply_bytes_ -= sizes_.reply_bytes) {
-      if (under_way_.empty()) return error(Code::PROTOCOL, "raw exchange: a reply to no request");
-      answered.push_back(under_way_.front());
-      under_way_.pop_front();
-    }
-    return {};
-  }
+      : StreamLink("raw exchange", std::move(socket), std::string(sizes.request_bytes, '\0')),
+        reply_bytes_(sizes.reply_bytes) {}
 
  private:
-  UniqueFd socket_;
-  ExchangeSizes sizes_;
-  std::vector<char> request_;
-  std::size_t reply_bytes_ = 0;  // of the reply that is not complete
-  std::deque<std::uint64_t> under_way_;
+  [[nodiscard]] Status take(std::string_view bytes, std::vector<std::size_t>& replies) override {
+    for (come_ += bytes.size(); come_ >= reply_bytes_; come_ -= reply_bytes_)
+      replies.push_back(reply_bytes_);
+    return {};
+  }
+
+  std::size_t reply_bytes_;
+  std::size_t come_ = 0;  // of the reply that is not complete
 };
 
 }  // namespace
+
+Status StreamLink::send(std::uint64_t id) {
+  const ssize_t sent =
+      ::send(socket_.get(), request_.data(), request_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0) return errno_error(Code::IO, errno, "%s: send", name_);
+  if (static_cast<std::size_t>(sent) != request_.size())
+    return error(Code::IO, "%s: the socket is full", name_);
+  under_way_.push_back(id);
+  return {};
+}
+
+Status StreamLink::receive(std::vector<std::uint64_t>& answered) {
+  std::array<char, 65536> bytes;  // not initialised: filled by the kernel
+  const ssize_t got = ::recv(socket_.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+  if (got < 0) return errno_error(Code::IO, errno, "%s: receive", name_);
+  if (got == 0) return error(Code::UNAVAILABLE, "%s: the other end has closed", name_);
+  replies_.clear();
+  PLEXRL_TRY(take({bytes.data(), static_cast<std::size_t>(got)}, replies_));
+  for (const std::size_t size : replies_) {
+    if (under_way_.empty()) return error(Code::PROTOCOL, "%s: a reply to no request", name_);
+    reply_bytes_ = size;
+    answered.push_back(under_way_.front());
+    under_way_.pop_front();
+  }
+  return {};
+}
 
 Result<std::unique_ptr<LoadLink>> connect_op_link(const client::ConnectTarget& target,
                                                   std::uint64_t model, TimePoint deadline) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// LoadLink: one connection that a load is sent over. Two kinds: operations of a plexrld, and
-// messages of the same sizes to a RawEcho, which shows what the sockets and process switches cost
-// alone. One thread.
+// LoadLink: one connection that a load is sent over. Three kinds: operations of a plexrld, requests
+// of HTTP (http_link.h), and messages of the same sizes to a RawEcho, which shows what the sockets
+// and process switches cost alone. One thread.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/unique_fd.h"
@@ -31,6 +34,32 @@ class LoadLink {
   [[nodiscard]] virtual Status receive(std::vector<std::uint64_t>& answered) = 0;
   // Of the last exchange; zero before it.
   [[nodiscard]] virtual ExchangeSizes sizes() const = 0;
+};
+
+// The same bytes in every exchange, over a stream socket; replies come in order.
+class StreamLink : public LoadLink {
+ public:
+  // `name` begins every error.
+  StreamLink(const char* name, UniqueFd socket, std::string request)
+      : name_(name), socket_(std::move(socket)), request_(std::move(request)) {}
+  [[nodiscard]] int fd() const override { return socket_.get(); }
+  [[nodiscard]] bool wants_write() const override { return false; }
+  [[nodiscard]] ExchangeSizes sizes() const override { return {request_.size(), reply_bytes_}; }
+  [[nodiscard]] Status send(std::uint64_t id) override;
+  [[nodiscard]] Status receive(std::vector<std::uint64_t>& answered) override;
+
+ protected:
+  // Takes `bytes`, the next ones of the replies; the sizes of those that are complete by now go to
+  // `replies`.
+  [[nodiscard]] virtual Status take(std::string_view bytes, std::vector<std::size_t>& replies) = 0;
+
+ private:
+  const char* name_;
+  UniqueFd socket_;
+  std::string request_;
+  std::size_t reply_bytes_ = 0;  // of the last reply
+  std::deque<std::uint64_t> under_way_;
+  std::vector<std::size_t> replies_;  // scratch of receive
 };
 
 // Generate calls of one token on `model`; a reply counts when it is decoded.
