@@ -122,9 +122,9 @@ const Key<DaemonEntry> kDaemon[] = {
      nullptr, "HTTP connections that the daemon serves at once; each user may have half of them."},
     {"http_address", &DaemonEntry::http_address, Form::kAddress, false, 0, 0, nullptr,
      "Where the daemon serves HTTP by TCP beside http.sock, such as 127.0.0.1:585; on every node "
-     "the "
-     "same. Only 127.0.0.0/8: there is no TLS. The port is below 1024, or systemd holds it "
-     "(plexrld-http.socket), so that nobody takes its place. Without it there is no TCP port."},
+     "the same. Only 127.0.0.0/8: there is no TLS. The port is below 1024, or systemd holds it "
+     "(plexrld-http.socket), so that nobody takes its place. Jobs that were submitted with "
+     "--plexrl-env are served there. Without it there is no TCP port, and that option is refused."},
     {"max_frame_mib", &DaemonEntry::max_frame_mib, Form::kNumber, false, 1, 1024, nullptr,
      "Largest message from a client, in MiB."},
     {"chunk_kib", &DaemonEntry::chunk_kib, Form::kNumber, false, 64, 1048576, nullptr,
