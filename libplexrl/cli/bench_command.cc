@@ -122,7 +122,7 @@ void add_http(CLI::App& bench, Run& chosen) {
   CLI::App* http = bench.add_subcommand("http", "what HTTP adds to an operation");
   auto options = std::make_shared<BenchHttpOptions>();
   http->add_option("--clients", options->clients, "connections; repeatable")
-      ->check(CLI::Range(1U, 400U))
+      ->check(CLI::Range(1U, 1000U))
       ->capture_default_str();
   http->add_option("--seconds", options->seconds, "of each measurement")
       ->check(CLI::Range(0.1, 3600.0))

@@ -46,16 +46,10 @@ Status take_list(std::string_view text, std::size_t max, std::vector<std::string
   }
 }
 
-std::string joined(const std::vector<std::string>& list) {
-  std::string text;
-  for (const std::string& word : list) text += (text.empty() ? "" : ",") + word;
-  return text;
-}
-
 // Known ones, in their order, each once: what parse_env makes of any list of them.
 bool are_clients(const std::vector<std::string>& env) {
   if (env.empty()) return true;
-  const auto parsed = parse_env(joined(env));
+  const auto parsed = parse_env(joined(env, ","));
   return parsed && *parsed == env;
 }
 
@@ -85,8 +79,8 @@ std::string format_grant(const Grant& grant) {
                      ":mem=" + std::to_string(grant.host_memory_mib) + ":mode=" + grant.train_mode +
                      ":rank=" + std::to_string(grant.lora_rank) +
                      ":slowdown=" + std::to_string(grant.slowdown_permille) +
-                     ":models=" + joined(grant.models);
-  if (!grant.env.empty()) text += ":env=" + joined(grant.env);
+                     ":models=" + joined(grant.models, ",");
+  if (!grant.env.empty()) text += ":env=" + joined(grant.env, ",");
   if (!grant.name.empty()) text += ":name=" + grant.name;
   return text;
 }

@@ -7,6 +7,7 @@
 #include "slurm/gres_list.h"
 #include "slurm/host_memory.h"
 #include "slurm/marked_env.h"
+#include "slurm/names.h"
 #include "slurm/slowdown.h"
 
 namespace plexrl::slurm {
@@ -16,12 +17,6 @@ using config::PoolEntry;
 using config::SiteConfig;
 
 constexpr std::uint32_t kDefaultRank = 16;
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
 
 bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -57,7 +52,7 @@ std::string pools_open_to(const SiteConfig& site, const Submitter& submitter) {
   std::vector<std::string> names;
   for (const PoolEntry& pool : site.pools)
     if (may_use(pool, submitter)) names.push_back(pool.name);
-  return names.empty() ? "no pool is open to you" : "pools open to you: " + joined(names);
+  return names.empty() ? "no pool is open to you" : "pools open to you: " + joined(names, ", ");
 }
 
 // ---- jobs without --plexrl-pool ----
@@ -163,12 +158,12 @@ Status choose_models(const JobRequest& request, const PoolEntry& pool, Grant* gr
   }
   if (!text)
     return error(Code::INVALID_ARGUMENT, "add --plexrl-model=NAME; models of pool '%s': %s",
-                 pool.name.c_str(), joined(pool.models).c_str());
+                 pool.name.c_str(), joined(pool.models, ", ").c_str());
   PLEXRL_ASSIGN(grant->models, parse_models(*text));
   for (const std::string& model : grant->models)
     if (!contains(pool.models, model))
       return error(Code::NOT_FOUND, "--plexrl-model=%s: pool '%s' has no such model; it has: %s",
-                   model.c_str(), pool.name.c_str(), joined(pool.models).c_str());
+                   model.c_str(), pool.name.c_str(), joined(pool.models, ", ").c_str());
   return {};
 }
 
@@ -181,7 +176,7 @@ Status choose_training(const JobRequest& request, const PoolEntry& pool, Grant* 
                 parse_train(request.option(Option::kTrain).value_or(preferred)));
   if (!contains(modes, train.mode))
     return error(Code::PERMISSION, "--plexrl-train=%s is not open in pool '%s'; it allows: %s",
-                 train.mode.c_str(), pool.name.c_str(), joined(modes).c_str());
+                 train.mode.c_str(), pool.name.c_str(), joined(modes, ", ").c_str());
   grant->train_mode = train.mode;
   if (train.mode == "lora")
     grant->lora_rank = train.rank != 0 ? train.rank : std::min(kDefaultRank, pool.max_lora_rank);

@@ -132,3 +132,13 @@ train_as_user() {
   # The penalty holds it back.
   jq -es 'map(select(.phase == "grpo" and .step == 8).kl) | .[0] > 2 * .[1]' "$node/mine/log.80" "$node/mine/log.81"
 }
+
+@test "bench http: its rows are whole, and its plexrld leaves nothing behind" {
+  before=$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'plexrl-bench-*' | wc -l)
+  "$build/plexrl" bench http --clients 1 --clients 3 --seconds 0.3 --repeats 1 --json >"$BATS_TEST_TMPDIR/rows" 3>&-
+  jq -e '[.[] | [.route, .clients]] == [["/v1/completions", 1], ["/health", 1], ["/v1/completions", 3], ["/health", 3]]' \
+    "$BATS_TEST_TMPDIR/rows"
+  jq -e 'all(.[]; .p50_us > 0 and .p99_us >= .p50_us and .requests_per_s > 0)' "$BATS_TEST_TMPDIR/rows"
+  jq -e '.[0, 2] | .op_p50_us > 0 and .op_p99_us > 0 and (.overhead_p50_us, .overhead_p99_us | type == "number")' "$BATS_TEST_TMPDIR/rows"
+  [ "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'plexrl-bench-*' | wc -l)" = "$before" ]
+}

@@ -21,10 +21,12 @@ def main():
     service = ByteService(pathlib.Path(sys.argv[1]), WIDE, http_address=f"127.0.0.1:{free_port()}")
     try:
         _, token = service.open_job(1, "none", env="openai")
+        # It keeps notes in the folder where it runs.
         subprocess.run([pathlib.Path(sys.executable).with_name("schemathesis"), "run", TOP / "doc" / "openapi.yaml",
-                        "--url", f"http://{service.http_address}", "--header", f"X-API-Key: {token}", "--checks", CHECKS, "--phases",
-                        "examples,coverage,fuzzing", "--max-examples", "25", "--seed", "1", "--generation-database", "none",
-                        "--request-timeout", "60", "--no-color", "--warnings", "off"], check=True)
+                        "--url", f"http://{service.http_address}", "--header", f"X-API-Key: {token}", "--checks", CHECKS,
+                        "--phases", "examples,coverage,fuzzing", "--max-examples", "25", "--seed", "1", "--generation-database", "none",
+                        "--request-timeout", "60", "--no-color", "--warnings", "off"], check=True,
+                       cwd=service.directory)
     finally:
         service.stop()
 

@@ -10,7 +10,7 @@ namespace plexrl::cli {
 namespace {
 
 constexpr Duration kConnectTime{10 * kSecond.ns};
-constexpr std::uint32_t kMaxClients = 400;  // half of the daemon's connections are one user's
+constexpr std::uint32_t kMaxClients = 1000;
 
 struct Place {
   const client::ConnectTarget& target;
