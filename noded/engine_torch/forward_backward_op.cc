@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// forward_backward: micro-batches of consecutive data, one per step. Their boundaries are a
-// function of the op's own input and the model's shape, so the order of every addition into the
-// gradients is too. The trunk uses autograd; head and loss are done by hand in chunks, because the
-// derivative of every loss by a logit is slope * (onehot - softmax), and the logits of a batch
-// would be large.
+// forward_backward: micro-batches of consecutive data (training_batch.h), one per step. The trunk
+// uses autograd; head and loss are done by hand in chunks, because the derivative of every loss by
+// a logit is slope * (onehot - softmax), and the logits of a batch would be large.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -18,6 +16,7 @@
 #include "engine_torch/op_checks.h"
 #include "engine_torch/op_factories.h"
 #include "engine_torch/train_decoder.h"
+#include "engine_torch/training_batch.h"
 
 namespace plexrl::model {
 namespace {
@@ -25,53 +24,6 @@ namespace {
 using wire::LossKind;
 
 constexpr std::int64_t kHeadRows = 256;  // positions whose logits exist at a time
-// A micro-batch has at most this many padded tokens (one datum is always allowed): enough for BLAS,
-// few enough for the caches of small models and the activation memory of large ones.
-constexpr std::int64_t kMicroTokens = 1024;
-constexpr std::int64_t kMinMicroTokens = 64;
-constexpr std::int64_t kMicroBytes = 512LL << 20;
-
-struct Datum {
-  std::vector<std::int32_t> tokens, targets;
-  std::vector<float> weights;  // or advantages
-  std::vector<float> sampler;  // q; empty for cross_entropy
-};
-
-struct MicroBatch {
-  std::size_t first = 0, end = 0;
-  std::int64_t length = 0;  // of the longest datum
-};
-
-// Rough bytes that autograd keeps per token, attention apart.
-std::int64_t micro_tokens(const ModelConfig& c) {
-  const std::int64_t per_token =
-      c.layers * (10 * c.hidden_size + 4 * c.query_size() + 4 * c.intermediate_size) * 4;
-  return std::clamp(kMicroBytes / per_token, kMinMicroTokens, kMicroTokens);
-}
-
-std::vector<MicroBatch> split(const ModelConfig& config, const std::vector<Datum>& data) {
-  const std::int64_t most = micro_tokens(config);
-  std::vector<MicroBatch> batches;
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    const auto length = static_cast<std::int64_t>(data[i].tokens.size());
-    if (!batches.empty()) {
-      MicroBatch& last = batches.back();
-      const std::int64_t padded = std::max(last.length, length);
-      if (padded * static_cast<std::int64_t>(i + 1 - last.first) <= most) {
-        last.end = i + 1;
-        last.length = padded;
-        continue;
-      }
-    }
-    batches.push_back({i, i + 1, length});
-  }
-  return batches;
-}
-
-// One position of a micro-batch.
-struct Position {
-  std::size_t datum = 0, index = 0;
-};
 
 class ForwardBackwardOp final : public OpRun {
  public:
@@ -82,7 +34,7 @@ class ForwardBackwardOp final : public OpRun {
               static_cast<double>(args.beta)},
         backward_(!args.forward_only),
         data_(std::move(data)),
-        batches_(split(env.state->layout->config, data_)) {
+        batches_(split_micro_batches(env.state->layout->config, data_)) {
     for (const Datum& datum : data_) logprobs_.emplace_back(datum.tokens.size(), 0.0F);
   }
 
@@ -95,10 +47,13 @@ class ForwardBackwardOp final : public OpRun {
   Result<bool> advance();
   [[nodiscard]] Status begin();
   [[nodiscard]] Status run(const MicroBatch& batch);
-  [[nodiscard]] at::Tensor ids_of(const MicroBatch& batch) const;
-  [[nodiscard]] Status head_and_loss(const std::vector<Position>& positions,
+  [[nodiscard]] Status head_and_loss(const MicroBatch& batch,
+                                     const std::vector<PackedPosition>& positions,
                                      const at::Tensor& states, at::Tensor* states_gradient);
-  [[nodiscard]] Status score(const Position& at, float* logits, bool* flows);
+  [[nodiscard]] Status score(const MicroBatch& batch, const PackedPosition& at, float* logits,
+                             bool* flows);
+  [[nodiscard]] Result<float> slope_of(std::size_t datum, std::size_t index, float logp,
+                                       double entropy);
   void count(const LossTerm& term, double drop, double entropy);
   [[nodiscard]] Status finish();
   void roll_back();
@@ -162,45 +117,38 @@ void ForwardBackwardOp::roll_back() {
   touched_ = false;
 }
 
-at::Tensor ForwardBackwardOp::ids_of(const MicroBatch& batch) const {
-  const auto rows = static_cast<std::int64_t>(batch.end - batch.first);
-  at::Tensor ids = at::zeros({rows, batch.length}, at::kLong);
-  auto* out = ids.data_ptr<std::int64_t>();
-  for (std::size_t d = batch.first; d < batch.end; ++d, out += batch.length)
-    std::copy(data_[d].tokens.begin(), data_[d].tokens.end(), out);
-  return ids.to(torch_device(state_->device));
-}
-
 Status ForwardBackwardOp::run(const MicroBatch& batch) {
   const c10::AutoGradMode grad_mode(backward_);
-  const at::Tensor ids = ids_of(batch);
-  const at::Tensor hidden = decoder_->hidden(ids);
-  std::vector<Position> positions;
-  std::vector<std::int64_t> rows;
-  for (std::size_t d = batch.first; d < batch.end; ++d)
-    for (std::size_t i = 0; i < data_[d].tokens.size(); ++i) {
-      positions.push_back({d, i});
-      rows.push_back(static_cast<std::int64_t>(d - batch.first) * batch.length +
-                     static_cast<std::int64_t>(i));
-    }
-  tokens_done_ += positions.size();
+  const at::Device where = torch_device(state_->device);
+  const auto on_device = [&](std::vector<std::int64_t>& values) {
+    return at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kLong)
+        .to(where, false, true);
+  };
+  std::vector<std::int64_t> tokens = packed_tokens(batch, data_);
+  const at::Tensor hidden = decoder_->hidden(on_device(tokens), batch.shape);
+  const std::vector<PackedPosition> positions = packed_positions(batch, data_);
+  std::vector<std::int64_t> scored;
+  for (const PackedPosition& at : positions) {
+    scored.push_back(at.token);
+    tokens_done_ += at.row_count;
+  }
   const c10::NoGradGuard no_grad;
-  const at::Tensor flat = hidden.detach().reshape({-1, hidden.size(-1)});
-  const at::Tensor index =
-      at::from_blob(rows.data(), {static_cast<std::int64_t>(rows.size())}, at::kLong)
-          .to(torch_device(state_->device));
+  const at::Tensor flat = hidden.detach();
+  const at::Tensor index = on_device(scored);
   at::Tensor states_gradient;
-  PLEXRL_TRY(head_and_loss(positions, flat.index_select(0, index), &states_gradient));
+  const at::Tensor states = flat.index_select(0, index);
+  PLEXRL_TRY(head_and_loss(batch, positions, states, &states_gradient));
   if (!backward_ || !states_gradient.defined()) return {};
   at::Tensor gradient = at::zeros_like(flat);
   gradient.index_copy_(0, index, states_gradient);
   touched_ = true;
-  if (hidden.requires_grad()) hidden.backward(gradient.view(hidden.sizes()));
+  if (hidden.requires_grad()) hidden.backward(gradient);
   return {};
 }
 
 // `states` [positions, hidden]. Leaves the derivative by them, undefined when all slopes are zero.
-Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
+Status ForwardBackwardOp::head_and_loss(const MicroBatch& batch,
+                                        const std::vector<PackedPosition>& positions,
                                         const at::Tensor& states, at::Tensor* states_gradient) {
   at::Tensor head_gradient = decoder_->head_gradient();
   at::Tensor gradient = at::zeros_like(states);
@@ -213,7 +161,7 @@ Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
     const at::Tensor scored = product.cpu();
     bool flows = false;
     for (std::int64_t i = 0; i < rows; ++i)
-      PLEXRL_TRY(score(positions[static_cast<std::size_t>(at + i)],
+      PLEXRL_TRY(score(batch, positions[static_cast<std::size_t>(at + i)],
                        scored.data_ptr<float>() + i * scored.size(1), &flows));
     if (!backward_ || !flows) continue;
     any = true;
@@ -228,28 +176,45 @@ Status ForwardBackwardOp::head_and_loss(const std::vector<Position>& positions,
   return {};
 }
 
-// Turns a row of logits into its derivative and counts the position.
-Status ForwardBackwardOp::score(const Position& at, float* logits, bool* flows) {
-  const Datum& datum = data_[at.datum];
+// Turns a row of logits into the derivative by them of all that share it, and counts each.
+Status ForwardBackwardOp::score(const MicroBatch& batch, const PackedPosition& at, float* logits,
+                                bool* flows) {
   const std::int64_t vocab = state_->layout->config.vocab_size;
-  const std::int32_t target = datum.targets[at.index];
   const auto [log_sum, entropy] = log_sum_and_entropy(logits, vocab);
-  const float logp = logits[target] - log_sum;
-  const double q = datum.sampler.empty() ? 0.0 : static_cast<double>(datum.sampler[at.index]);
-  const LossTerm term = loss_term(
-      rule_, {static_cast<double>(logp), static_cast<double>(datum.weights[at.index]), q});
+  std::vector<std::pair<std::int32_t, float>> slopes;  // by target
+  float total = 0;
+  for (std::size_t row = at.first_row; row < at.first_row + at.row_count; ++row) {
+    const std::size_t d = batch.rows[row];
+    const std::int32_t target = data_[d].targets[at.index];
+    PLEXRL_ASSIGN(const float slope,
+                  slope_of(d, at.index, logits[target] - log_sum, static_cast<double>(entropy)));
+    slopes.emplace_back(target, slope);
+    total += slope;
+    *flows = *flows || slope != 0;
+  }
+  if (!backward_) return {};
+  log_sum_slope(logits, vocab, log_sum, total);
+  for (const auto& [target, slope] : slopes) logits[target] += slope;
+  return {};
+}
+
+// Of the loss by the log-probability, which is kept.
+Result<float> ForwardBackwardOp::slope_of(std::size_t datum, std::size_t index, float logp,
+                                          double entropy) {
+  const Datum& of = data_[datum];
+  const auto weight = static_cast<double>(of.weights[index]);
+  const double q = of.sampler.empty() ? 0.0 : static_cast<double>(of.sampler[index]);
+  const LossTerm term = loss_term(rule_, {static_cast<double>(logp), weight, q});
+  const auto slope = static_cast<float>(term.slope);
   if (!std::isfinite(logp) || !std::isfinite(term.loss) || !std::isfinite(term.ratio) ||
-      !std::isfinite(static_cast<float>(term.slope)))
+      !std::isfinite(slope))
     return error(Code::INVALID_ARGUMENT,
                  "forward_backward: data[%zu] position %zu: the loss or its ratio is not finite "
                  "(log-probability %g, given %g, weight %g); nothing was added to the gradients",
-                 at.datum, at.index, static_cast<double>(logp), q,
-                 static_cast<double>(datum.weights[at.index]));
-  logprobs_[at.datum][at.index] = logp;
+                 datum, index, static_cast<double>(logp), q, weight);
+  logprobs_[datum][index] = logp;
   count(term, q - static_cast<double>(logp), entropy);
-  *flows = *flows || term.slope != 0;
-  if (backward_) log_softmax_slope(logits, vocab, target, log_sum, static_cast<float>(term.slope));
-  return {};
+  return slope;
 }
 
 void ForwardBackwardOp::count(const LossTerm& term, double drop, double entropy) {

@@ -229,10 +229,8 @@ void exp_weights(const float* x, float inverse_temperature, float* p, std::int64
   exp_weights_of(x, inverse_temperature, p, count);
 }
 
-void log_softmax_slope(float* logits, std::int64_t count, std::int64_t target, float log_sum,
-                       float slope) {
+void log_sum_slope(float* logits, std::int64_t count, float log_sum, float slope) {
   softmax_times(logits, count, log_sum, -slope);
-  logits[target] += slope;
 }
 
 double sum_of_squares(std::span<const float> x) {

@@ -45,10 +45,9 @@ struct LogSum {
 // p[i] = exp((x[i] - max x) * inverse_temperature), not normalised.
 void exp_weights(const float* x, float inverse_temperature, float* p, std::int64_t count);
 
-// logits become slope * (onehot(target) - softmax): the derivative of slope * log p(target).
-// `log_sum` is log_sum_exp of the row.
-void log_softmax_slope(float* logits, std::int64_t count, std::int64_t target, float log_sum,
-                       float slope);
+// logits become -slope * softmax, the derivative of -slope * log_sum_exp: what every derivative by
+// a log-probability has in common, whatever the target. `log_sum` is log_sum_exp of the row.
+void log_sum_slope(float* logits, std::int64_t count, float log_sum, float slope);
 
 // Sum of squares in double; blocks of fixed size added in order, so the bits do not depend on the
 // number of threads. Infinite or NaN when an element is.

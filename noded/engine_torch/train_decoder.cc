@@ -123,21 +123,21 @@ at::Tensor TrainDecoder::project(const Layer& layer, int target, const at::Tenso
   return y.addmm(at::mm(x, layer.a[target].t()), layer.b[target].t(), 1.0, lora_scale_);
 }
 
-// flat [rows * length, hidden]. Returns [rows, count, length, dim], not rotated.
-at::Tensor TrainDecoder::heads(const Layer& layer, int target, const at::Tensor& flat,
-                               std::int64_t rows, std::int64_t count) const {
-  at::Tensor y = project(layer, target, flat);
+// Returns [tokens, count, dim], not rotated.
+at::Tensor TrainDecoder::heads(const Layer& layer, int target, const at::Tensor& x,
+                               std::int64_t count) const {
+  at::Tensor y = project(layer, target, x);
   if (layer.bias[target].defined()) y = y + layer.bias[target];
-  y = y.view({rows, -1, count, config_.head_dim});
+  y = y.view({-1, count, config_.head_dim});
   if (target < 2 && layer.q_norm.defined()) y = norm(y, target == 0 ? layer.q_norm : layer.k_norm);
-  return y.transpose(1, 2);
+  return y;
 }
 
 at::Tensor TrainDecoder::norm(const at::Tensor& x, const at::Tensor& weight) const {
   return x * at::rsqrt(x.square().mean(-1, true) + config_.rms_norm_eps) * weight;
 }
 
-// x [rows, heads, length, dim]
+// x [tokens, heads, dim]
 at::Tensor TrainDecoder::rotate(const at::Tensor& x) const {
   const std::int64_t half = config_.head_dim / 2;
   const at::Tensor first = x.narrow(-1, 0, half);
@@ -145,56 +145,100 @@ at::Tensor TrainDecoder::rotate(const at::Tensor& x) const {
   return at::cat({first * cosine_ - second * sine_, second * cosine_ + first * sine_}, -1);
 }
 
-// x [rows, length, hidden], normed. Query heads of one key head are stacked along the length, so
-// keys and values are not repeated.
-at::Tensor TrainDecoder::attention(const Layer& layer, const at::Tensor& x) const {
-  const std::int64_t rows = x.size(0);
-  const std::int64_t length = x.size(1);
+// q [rows, heads, length, dim], k and v [rows, kv_heads, keys, dim]. Query heads of one key head
+// are stacked along the length, so keys and values are not repeated. Returns [rows * length,
+// query].
+at::Tensor TrainDecoder::attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                const at::Tensor& mask) const {
+  const std::int64_t rows = q.size(0);
+  const std::int64_t length = q.size(2);
+  const std::int64_t keys = k.size(2);
   const std::int64_t dim = config_.head_dim;
   const std::int64_t group = config_.heads / config_.kv_heads;
-  const at::Tensor flat = x.reshape({rows * length, config_.hidden_size});
-  const auto heads_of = [&](int target, std::int64_t count) {
-    return heads(layer, target, flat, rows, count);
-  };
-  const at::Tensor q = rotate(heads_of(0, config_.heads)).reshape({-1, group * length, dim});
-  const at::Tensor k = rotate(heads_of(1, config_.kv_heads)).reshape({-1, length, dim});
-  const at::Tensor v = heads_of(2, config_.kv_heads).reshape({-1, length, dim});
   const double scale = 1.0 / std::sqrt(static_cast<double>(dim));
-  const at::Tensor scores = at::baddbmm(mask_, q, k.transpose(1, 2), 1.0, scale);
-  const at::Tensor mixed = at::bmm(at::softmax(scores, -1), v)
-                               .view({rows, config_.heads, length, dim})
-                               .transpose(1, 2)
-                               .reshape({rows * length, config_.query_size()});
-  return project(layer, 3, mixed).view({rows, length, config_.hidden_size});
+  const at::Tensor scores = at::baddbmm(mask, q.reshape({-1, group * length, dim}),
+                                        k.reshape({-1, keys, dim}).transpose(1, 2), 1.0, scale);
+  return at::bmm(at::softmax(scores, -1), v.reshape({-1, keys, dim}))
+      .view({rows, config_.heads, length, dim})
+      .transpose(1, 2)
+      .reshape({rows * length, config_.query_size()});
+}
+
+// x [tokens, hidden], normed.
+at::Tensor TrainDecoder::attention(const Layer& layer, const at::Tensor& x,
+                                   const PackedShape& shape) const {
+  const at::Tensor q = rotate(heads(layer, 0, x, config_.heads));
+  const at::Tensor k = rotate(heads(layer, 1, x, config_.kv_heads));
+  const at::Tensor v = heads(layer, 2, x, config_.kv_heads);
+  const std::int64_t shared = shape.prefix_tokens();
+  const auto prefixes = [&](const at::Tensor& all) {
+    return all.narrow(0, 0, shared)
+        .view({-1, shape.prefix, all.size(1), all.size(2)})
+        .transpose(1, 2);
+  };
+  const auto rows = [&](const at::Tensor& all) {
+    return all.narrow(0, shared, all.size(0) - shared)
+        .view({-1, shape.length, all.size(1), all.size(2)})
+        .transpose(1, 2);
+  };
+  if (shape.prefix == 0) return project(layer, 3, attend(rows(q), rows(k), rows(v), row_mask_));
+  // The keys or values of each row's prefix, then its own.
+  const auto seen = [&](const at::Tensor& all) {
+    const at::Tensor parts = prefixes(all);
+    std::vector<at::Tensor> repeated;
+    for (std::size_t g = 0; g < shape.group_sizes.size(); ++g)
+      repeated.push_back(parts.narrow(0, static_cast<std::int64_t>(g), 1)
+                             .expand({shape.group_sizes[g], -1, -1, -1}));
+    return at::cat({at::cat(repeated, 0), rows(all)}, 2);
+  };
+  const at::Tensor mixed = at::cat({attend(prefixes(q), prefixes(k), prefixes(v), prefix_mask_),
+                                    attend(rows(q), seen(k), seen(v), row_mask_)},
+                                   0);
+  return project(layer, 3, mixed);
 }
 
 at::Tensor TrainDecoder::feed_forward(const Layer& layer, const at::Tensor& x) const {
-  const at::Tensor flat = x.reshape({-1, config_.hidden_size});
-  const at::Tensor gated = at::silu(project(layer, 4, flat)) * project(layer, 5, flat);
-  return project(layer, 6, gated).view(x.sizes());
+  return project(layer, 6, at::silu(project(layer, 4, x)) * project(layer, 5, x));
 }
 
-void TrainDecoder::prepare(std::int64_t length) const {
-  if (mask_.defined() && cosine_.size(0) == length) return;
+void TrainDecoder::prepare(const PackedShape& shape) const {
+  const std::int64_t positions = shape.prefix + shape.length;
   std::vector<float> cosine, sine;
-  rope_tables(config_, length, &cosine, &sine);
+  rope_tables(config_, positions, &cosine, &sine);
   const std::int64_t half = config_.head_dim / 2;
   const at::Device where = torch_device(device_);
-  cosine_ = at::from_blob(cosine.data(), {length, half}, at::kFloat).to(where, false, true);
-  sine_ = at::from_blob(sine.data(), {length, half}, at::kFloat).to(where, false, true);
+  // Row by row the positions of its tokens.
+  const auto of_tokens = [&](std::vector<float>& table) {
+    const at::Tensor all = at::from_blob(table.data(), {positions, 1, half}, at::kFloat);
+    const auto groups = static_cast<std::int64_t>(shape.group_sizes.size());
+    const at::Tensor in_prefix = all.narrow(0, 0, shape.prefix).repeat({groups, 1, 1});
+    const at::Tensor in_row =
+        all.narrow(0, shape.prefix, shape.length).repeat({shape.rows(), 1, 1});
+    return at::cat({in_prefix, in_row}, 0).to(where);
+  };
+  cosine_ = of_tokens(cosine);
+  sine_ = of_tokens(sine);
   const auto options = at::TensorOptions(at::kFloat).device(where);
-  const at::Tensor future = at::ones({length, length}, options).triu(1) * kMasked;
-  mask_ = future.repeat({config_.heads / config_.kv_heads, 1}).unsqueeze(0);
+  const at::Tensor future = at::ones({positions, positions}, options).triu(1) * kMasked;
+  const std::int64_t group = config_.heads / config_.kv_heads;
+  row_mask_ = future.narrow(0, shape.prefix, shape.length).repeat({group, 1}).unsqueeze(0);
+  prefix_mask_ =
+      future.narrow(0, 0, shape.prefix).narrow(1, 0, shape.prefix).repeat({group, 1}).unsqueeze(0);
 }
 
-at::Tensor TrainDecoder::hidden(const at::Tensor& ids) const {
-  prepare(ids.size(1));
+at::Tensor TrainDecoder::hidden(const at::Tensor& ids, const PackedShape& shape) const {
+  prepare(shape);
   at::Tensor x = embed(ids);
   for (const Layer& layer : layers_) {
-    x = x + attention(layer, norm(x, layer.input_norm));
+    x = x + attention(layer, norm(x, layer.input_norm), shape);
     x = x + feed_forward(layer, norm(x, layer.post_norm));
   }
   return norm(x, final_norm_);
+}
+
+at::Tensor TrainDecoder::hidden(const at::Tensor& ids) const {
+  const PackedShape shape{0, ids.size(1), {ids.size(0)}};
+  return hidden(ids.reshape({-1}), shape).view({ids.size(0), ids.size(1), config_.hidden_size});
 }
 
 }  // namespace plexrl::model

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine_torch/model_state.h"
+#include "engine_torch/training_batch.h"
 
 namespace plexrl::model {
 
@@ -20,8 +21,10 @@ class TrainDecoder {
   // `gradients` the trained tensors are leaves that require grad.
   TrainDecoder(const ModelState& state, bool gradients);
 
-  // ids [rows, length] int64 on the model's device, padded at the end with any token. Returns the
-  // states after the final norm [rows, length, hidden]; those of padding mean nothing.
+  // ids [shape.tokens()] int64 on the model's device, padding is any token. Returns the states
+  // after the final norm [shape.tokens(), hidden]; those of padding mean nothing.
+  [[nodiscard]] at::Tensor hidden(const at::Tensor& ids, const PackedShape& shape) const;
+  // The same for ids [rows, length], without sharing. Returns [rows, length, hidden].
   [[nodiscard]] at::Tensor hidden(const at::Tensor& ids) const;
 
   // As it is in memory: float32, or bfloat16.
@@ -45,13 +48,16 @@ class TrainDecoder {
   };
   [[nodiscard]] at::Tensor embed(const at::Tensor& ids) const;
   [[nodiscard]] at::Tensor project(const Layer& layer, int target, const at::Tensor& x) const;
-  [[nodiscard]] at::Tensor heads(const Layer& layer, int target, const at::Tensor& flat,
-                                 std::int64_t rows, std::int64_t count) const;
+  [[nodiscard]] at::Tensor heads(const Layer& layer, int target, const at::Tensor& x,
+                                 std::int64_t count) const;
   [[nodiscard]] at::Tensor norm(const at::Tensor& x, const at::Tensor& weight) const;
   [[nodiscard]] at::Tensor rotate(const at::Tensor& x) const;
-  [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x) const;
+  [[nodiscard]] at::Tensor attention(const Layer& layer, const at::Tensor& x,
+                                     const PackedShape& shape) const;
+  [[nodiscard]] at::Tensor attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& mask) const;
   [[nodiscard]] at::Tensor feed_forward(const Layer& layer, const at::Tensor& x) const;
-  void prepare(std::int64_t length) const;
+  void prepare(const PackedShape& shape) const;
 
   ModelConfig config_;
   ModelDevice device_;
@@ -60,7 +66,8 @@ class TrainDecoder {
   at::Tensor embedding_, final_norm_, head_;
   at::Tensor head16_;  // with half_: what logits are computed by
   std::vector<Layer> layers_;
-  mutable at::Tensor cosine_, sine_, mask_;  // of the last length
+  // Of the pass: rotations [tokens, 1, dim / 2]; what queries of the prefixes and of the rows see.
+  mutable at::Tensor cosine_, sine_, prefix_mask_, row_mask_;
 };
 
 }  // namespace plexrl::model

@@ -389,9 +389,11 @@ Status Controller::train_on(const RolloutBatch& batch, StepRecord& record) {
     std::vector<Datum> data;
     data.reserve(part.size());
     for (const auto row : part) {
-      data.push_back(ppo_datum(batch.prompts[row / options_.samples], batch.sequences[row],
-                               static_cast<float>(advantages[row] / tokens)));
-      if (record.kl) kl.add_to(data.back(), row, 1.0 / tokens);
+      Datum datum = ppo_datum(batch.prompts[row / options_.samples], batch.sequences[row],
+                              static_cast<float>(advantages[row] / tokens));
+      if (record.kl) kl.add_to(datum, row, 1.0 / tokens);
+      // What counts nowhere adds nothing, but an op needs a datum.
+      if (counts(datum) || (row == part.back() && data.empty())) data.push_back(std::move(datum));
     }
     OptimRequest request;
     request.learning_rate = warmed_up(options_.learning_rate, update++, options_.warmup_updates);

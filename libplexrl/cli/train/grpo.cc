@@ -79,6 +79,11 @@ Datum ppo_datum(const Tokens& prompt, const Sequence& sequence, float advantage)
   return datum;
 }
 
+bool counts(const Datum& datum) {
+  return std::any_of(datum.advantages.begin(), datum.advantages.end(),
+                     [](float advantage) { return advantage != 0.0F; });
+}
+
 std::vector<std::vector<std::uint32_t>> minibatches(std::uint32_t rows, std::uint32_t count,
                                                     std::uint64_t seed, std::uint64_t step) {
   PLEXRL_CHECK(count > 0 && count <= rows, "a minibatch has at least one row");

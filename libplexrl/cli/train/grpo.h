@@ -44,6 +44,9 @@ inline constexpr double kClipHigh = 1.2;
 // the model wrote.
 [[nodiscard]] Datum ppo_datum(const Tokens& prompt, const Sequence& sequence, float advantage);
 
+// Has it a position that adds to the loss?
+[[nodiscard]] bool counts(const Datum& datum);
+
 // Row numbers 0..rows-1 in random order, cut into `count` parts whose sizes differ by at most one.
 // Depends on (seed, step) only. 1 <= count <= rows.
 [[nodiscard]] std::vector<std::vector<std::uint32_t>> minibatches(std::uint32_t rows,

@@ -105,17 +105,33 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{TrainMode::Lora, LossKind::CrossEntropy, true, Family::kQwen2},
                     Case{TrainMode::Lora, LossKind::Ppo, false, Family::kQwen3}));
 
-TEST_P(Gradients, AgreeWithAutograd) {
-  ModelConfig config = tiny_config(GetParam().family);
-  config.tied_head = GetParam().tied;
-  const std::uint32_t rank = GetParam().mode == TrainMode::Lora ? 3 : 0;
-  HeldModel model(layout_of(config, GetParam().mode, rank));
-  HeldModel other(layout_of(config, GetParam().mode, rank));
+// Answers to two prompts, and a datum of its own before, between and after them.
+wire::ForwardBackwardArgsT answers(const ModelConfig& c, LossKind loss) {
+  std::mt19937 random(21);
+  wire::ForwardBackwardArgsT args = batch(c, loss, 7, {9, 14, 12, 13, 11, 20, 17, 18, 12});
+  const auto share = [&](std::size_t first, std::size_t end, std::size_t prompt) {
+    for (std::size_t d = first; d < end; ++d)
+      std::copy_n(args.data[first]->tokens.begin(), prompt, args.data[d]->tokens.begin());
+  };
+  share(1, 4, 9);
+  share(5, 8, 16);
+  return args;
+}
+
+// What the op leaves against what plain autograd does.
+void expect_gradients_of_autograd(const Case& of,
+                                  wire::ForwardBackwardArgsT (*make)(const ModelConfig&,
+                                                                     LossKind)) {
+  ModelConfig config = tiny_config(of.family);
+  config.tied_head = of.tied;
+  const std::uint32_t rank = of.mode == TrainMode::Lora ? 3 : 0;
+  HeldModel model(layout_of(config, of.mode, rank));
+  HeldModel other(layout_of(config, of.mode, rank));
   model.shake(0.05);
   other.shake(0.05);
-  const auto result = forward_backward(model, batch(config, GetParam().loss));
+  const auto result = forward_backward(model, make(config, of.loss));
   const TrainDecoder decoder(other.state, true);
-  const at::Tensor loss = oracle_loss(decoder, batch(config, GetParam().loss));
+  const at::Tensor loss = oracle_loss(decoder, make(config, of.loss));
   loss.backward();
   EXPECT_NEAR(result.loss_sum, loss.item<double>(), 1e-4 * std::abs(result.loss_sum) + 1e-4);
   float largest = 0;
@@ -127,6 +143,15 @@ TEST_P(Gradients, AgreeWithAutograd) {
   }
   EXPECT_GT(largest, 0.01F);
   EXPECT_LT(difference, 2e-5F * std::max(1.0F, largest));
+}
+
+TEST_P(Gradients, AgreeWithAutograd) {
+  expect_gradients_of_autograd(
+      GetParam(), [](const ModelConfig& config, LossKind loss) { return batch(config, loss); });
+}
+
+TEST_P(Gradients, OfAnswersThatShareTheirPromptAgreeWithAutograd) {
+  expect_gradients_of_autograd(GetParam(), answers);
 }
 
 TEST_P(Gradients, AgreeWithFiniteDifferences) {
@@ -178,6 +203,34 @@ TEST(ForwardBackward, ForwardOnlyGivesTheSameNumbersAndNoGradients) {
   const auto both = forward_backward(model, batch(tiny_config(), LossKind::Ppo));
   EXPECT_EQ(only.loss_sum, both.loss_sum);
   EXPECT_EQ(only.logprobs[1]->values, both.logprobs[1]->values);
+}
+
+// Alone nothing is shared; the numbers of each answer are the same but for rounding.
+TEST(ForwardBackward, SharingAPromptDoesNotChangeTheLogProbabilities) {
+  HeldModel model(layout_of(tiny_config(), TrainMode::Lora, 3));
+  model.shake(0.05);
+  const auto args = [] {
+    auto all = answers(tiny_config(), LossKind::Ppo);
+    all.forward_only = true;
+    return all;
+  };
+  const auto together = forward_backward(model, args());
+  std::uint64_t count = 0;
+  double loss = 0;
+  for (std::size_t d = 0; d < together.logprobs.size(); ++d) {
+    auto one = args();
+    one.data.erase(one.data.begin() + static_cast<std::ptrdiff_t>(d) + 1, one.data.end());
+    one.data.erase(one.data.begin(), one.data.end() - 1);
+    const auto alone = forward_backward(model, std::move(one));
+    count += alone.token_count;
+    loss += alone.loss_sum;
+    ASSERT_EQ(alone.logprobs[0]->values.size(), together.logprobs[d]->values.size());
+    for (std::size_t i = 0; i < alone.logprobs[0]->values.size(); ++i)
+      EXPECT_NEAR(alone.logprobs[0]->values[i], together.logprobs[d]->values[i], 2e-6F)
+          << "datum " << d << " position " << i;
+  }
+  EXPECT_EQ(together.token_count, count);
+  EXPECT_NEAR(together.loss_sum, loss, 1e-5 * std::abs(loss));
 }
 
 TEST(ForwardBackward, MetricsByHand) {

@@ -50,8 +50,9 @@ class FakeService : public Service {
   Weights weights;
   std::map<std::uint64_t, Weights> versions;
   std::vector<LossRequest> losses;
-  std::vector<double> entropies;  // of the first forward_backward ops
-  std::vector<double> positions;  // of each policy gradient op, whose advantage is not 0
+  std::vector<double> entropies;         // of the first forward_backward ops
+  std::vector<double> positions;         // of each policy gradient op, whose advantage is not 0
+  std::vector<std::size_t> policy_rows;  // data of each policy gradient op
   std::vector<GenerateRequest> requests;
   std::vector<std::size_t> reference_rows;  // of each logprobs op
   double grad_norm = 1.0;
@@ -100,7 +101,10 @@ class FakeService : public Service {
                                                  const std::vector<Datum>& data) override {
     PLEXRL_TRY(accept());
     losses.push_back(loss);
-    if (loss.kind != Loss::kCrossEntropy) positions.push_back(0.0);
+    if (loss.kind != Loss::kCrossEntropy) {
+      positions.push_back(0.0);
+      policy_rows.push_back(data.size());
+    }
     for (const Datum& datum : data) {
       for (const float advantage : datum.advantages) positions.back() += advantage != 0.0F ? 1 : 0;
       fold(weights.pending, datum.tokens);

@@ -186,6 +186,24 @@ TEST_F(ControllerTest, TheEntropyIsTheMeanOverThePositionsThatCountInAllOptimize
               1e-12);
 }
 
+// They would be computed for a gradient of zero.
+TEST_F(ControllerTest, GroupsWithoutASignalAreNotTrainedOn) {
+  options_.minibatches = 1;
+  options_.log = path("log");
+  FakeService service;
+  service.right_percent = 85;
+  ASSERT_TRUE(run(service).has_value());
+  const auto records = this->records();
+  ASSERT_EQ(service.policy_rows.size(), records.size());
+  std::size_t dull = 0;
+  for (std::size_t step = 0; step < records.size(); ++step) {
+    const auto without = records[step]["groups_without_signal"].get<std::size_t>();
+    EXPECT_EQ(service.policy_rows[step], (options_.prompts - without) * options_.samples);
+    dull += without;
+  }
+  EXPECT_GT(dull, 0U);
+}
+
 TEST_F(ControllerTest, ResamplingIsBoundedWhenNothingHasASignal) {
   options_.algorithm = "dapo";
   options_.steps = 1;
@@ -195,7 +213,8 @@ TEST_F(ControllerTest, ResamplingIsBoundedWhenNothingHasASignal) {
   service.right_percent = 100;
   ASSERT_TRUE(run(service).has_value());
   EXPECT_EQ(service.requests.size(), 4U);
-  EXPECT_EQ(service.weights.step, 3U) << "each optimizer step has had a datum";
+  EXPECT_EQ(service.weights.step, 3U);
+  EXPECT_EQ(service.policy_rows, std::vector<std::size_t>(3, 1)) << "an op needs a datum";
   const auto record = records().at(0);
   EXPECT_EQ(record["groups"], 4 * options_.prompts);
   EXPECT_EQ(record["no_signal_fraction"], 1.0);

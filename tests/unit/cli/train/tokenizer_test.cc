@@ -29,13 +29,13 @@ TEST(Tokenizer, UnknownCharactersAreNamed) {
 }
 
 TEST(Tokenizer, RefusesBadDescriptions) {
-  for (const char* json :
+  for (const char* text :
        {"", "[]", "{}", R"({"type":1})", R"({"type":"char"})", R"({"type":"char","alphabet":""})",
         R"({"type":"char","alphabet":"aa"})"})
-    EXPECT_EQ(CharTokenizer::parse(json).error().code(), Code::INVALID_ARGUMENT) << json;
+    EXPECT_EQ(CharTokenizer::parse(text).error().code(), Code::INVALID_ARGUMENT) << text;
   EXPECT_EQ(make_tokenizer(R"({"type":"bpe"})").error().code(), Code::UNSUPPORTED);
-  for (const char* json : {"", "[]", "{}", R"({"type":1})"})
-    EXPECT_EQ(make_tokenizer(json).error().code(), Code::INVALID_ARGUMENT) << json;
+  for (const char* text : {"", "[]", "{}", R"({"type":1})"})
+    EXPECT_EQ(make_tokenizer(text).error().code(), Code::INVALID_ARGUMENT) << text;
 }
 
 TEST(Tokenizer, TheStopOfCharactersIsOne) {
