@@ -12,6 +12,7 @@ namespace plexrl::model {
 namespace {
 
 using lanes::Floats;
+using lanes::HalfFloats;
 // Two bfloat16 numbers in each lane, the first one in the lower half.
 using Pairs = std::uint32_t __attribute__((vector_size(64)));
 using UnalignedPairs = std::uint32_t __attribute__((vector_size(64), aligned(2), may_alias));
@@ -95,13 +96,50 @@ BF16_INLINE Floats dot(Floats sums, Pairs a, Pairs b) {
 #undef BF16_ENTRY
 }  // namespace widened
 
+namespace narrow {
+#include "engine_torch/bf16_narrow.inc"
+}  // namespace narrow
+
 bool has_instruction() noexcept {
   static const bool has =
       __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vl") != 0;
   return has;
 }
 
-bool use_instruction = has_instruction();
+Bf16Math best_math() noexcept {
+  if (has_instruction()) return Bf16Math::kInstruction;
+  return __builtin_cpu_supports("avx512f") != 0 ? Bf16Math::kWidened : Bf16Math::kNarrow;
+}
+
+Bf16Math used_math = best_math();
+
+using ColumnsAt = void (*)(const Product& m, std::int64_t first, std::int64_t end,
+                           std::int64_t col);
+using BackColumnsAt = void (*)(const Product& m, std::int64_t col);
+
+ColumnsAt columns_function() noexcept {
+  switch (used_math) {
+    case Bf16Math::kInstruction:
+      return with_instruction::columns_at;
+    case Bf16Math::kWidened:
+      return widened::columns_at;
+    case Bf16Math::kNarrow:
+      break;
+  }
+  return narrow::columns_at;
+}
+
+BackColumnsAt back_columns_function() noexcept {
+  switch (used_math) {
+    case Bf16Math::kInstruction:
+      return with_instruction::back_columns_at;
+    case Bf16Math::kWidened:
+      return widened::back_columns_at;
+    case Bf16Math::kNarrow:
+      break;
+  }
+  return narrow::back_columns_at;
+}
 
 PLEXRL_SIMD void round_range(const float* x, Bf16* y, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -132,7 +170,7 @@ void widen_bf16(const Bf16* x, float* y, std::int64_t count) { widen_range(x, y,
 void row_gemm_bf16(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, std::int64_t in,
                    std::int64_t out) {
   const Product m{x, w, y, rows, in, out};
-  const auto columns_at = use_instruction ? with_instruction::columns_at : widened::columns_at;
+  const ColumnsAt columns_at = columns_function();
   const std::int64_t blocks = (rows + kRowBlock - 1) / kRowBlock;
   const std::int64_t columns = (out + kColumns - 1) / kColumns;
   const bool large = rows * in * out > (1 << 20);
@@ -145,20 +183,17 @@ void row_gemm_bf16(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, st
 void row_gemm_bf16_back(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, std::int64_t out,
                         std::int64_t in) {
   const Product m{x, w, y, rows, in, out};
-  const auto columns_at =
-      use_instruction ? with_instruction::back_columns_at : widened::back_columns_at;
+  const BackColumnsAt columns_at = back_columns_function();
   const bool large = rows * in * out > (1 << 20);
 #pragma omp parallel for schedule(static) if (large)
   for (std::int64_t col = 0; col < in; col += kBackColumns) columns_at(m, col);
 }
 
-Bf16Math bf16_math() noexcept {
-  return use_instruction ? Bf16Math::kInstruction : Bf16Math::kWidened;
-}
+Bf16Math bf16_math() noexcept { return used_math; }
 
 bool set_bf16_math(Bf16Math math) noexcept {
   if (math == Bf16Math::kInstruction && !has_instruction()) return false;
-  use_instruction = math == Bf16Math::kInstruction;
+  used_math = math;
   return true;
 }
 

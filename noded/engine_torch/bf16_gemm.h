@@ -22,7 +22,8 @@ void row_gemm_bf16(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, st
 void row_gemm_bf16_back(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, std::int64_t out,
                         std::int64_t in);
 
-enum class Bf16Math : std::uint8_t { kInstruction, kWidened };
+// The processor's instruction, or widened to float32: with sums for 32 registers or for 16.
+enum class Bf16Math : std::uint8_t { kInstruction, kWidened, kNarrow };
 // What this CPU does. set: for tests, where the CPU has it; not while a product is computed.
 [[nodiscard]] Bf16Math bf16_math() noexcept;
 [[nodiscard]] bool set_bf16_math(Bf16Math math) noexcept;

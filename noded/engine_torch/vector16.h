@@ -36,6 +36,21 @@ PLEXRL_INLINE void store_some(float* to, Floats value, std::int64_t count) {
   std::memcpy(to, lanes, static_cast<std::size_t>(count) * sizeof(float));
 }
 
+// Half of the lanes, for CPUs whose registers have eight.
+using HalfFloats = float __attribute__((vector_size(32)));
+using UnalignedHalf = float __attribute__((vector_size(32), aligned(4), may_alias));
+struct Halves {
+  HalfFloats low, high;
+};
+PLEXRL_INLINE HalfFloats load_half(const float* from) {
+  return *reinterpret_cast<const UnalignedHalf*>(from);
+}
+PLEXRL_INLINE Halves halves_of_some(const float* from, std::int64_t count) {
+  float lanes[kLanes] = {};
+  std::memcpy(lanes, from, static_cast<std::size_t>(count) * sizeof(float));
+  return {load_half(lanes), load_half(lanes + kLanes / 2)};
+}
+
 PLEXRL_INLINE Floats splat(float value) { return Floats{} + value; }
 PLEXRL_INLINE Floats max(Floats a, Floats b) { return a > b ? a : b; }
 PLEXRL_INLINE Floats min(Floats a, Floats b) { return a < b ? a : b; }
@@ -72,6 +87,19 @@ PLEXRL_INLINE Floats sums(const Floats* v) {
         shuffle<2, 3, 6, 7, 10, 11, 14, 15, 18, 19, 22, 23, 26, 27, 30, 31>(b[2 * i], b[2 * i + 1]);
   return shuffle<0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30>(a[0], a[1]) +
          shuffle<1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31>(a[0], a[1]);
+}
+
+// The sums of four vectors, each by the same tree as `sum`: of its two halves, added already.
+PLEXRL_INLINE void store_sums(float* to, const HalfFloats* v) {
+  HalfFloats a[2];
+  for (int i = 0; i < 2; ++i)
+    a[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], 0, 1, 2, 3, 8, 9, 10, 11) +
+           __builtin_shufflevector(v[2 * i], v[2 * i + 1], 4, 5, 6, 7, 12, 13, 14, 15);
+  const HalfFloats b = __builtin_shufflevector(a[0], a[1], 0, 1, 4, 5, 8, 9, 12, 13) +
+                       __builtin_shufflevector(a[0], a[1], 2, 3, 6, 7, 10, 11, 14, 15);
+  const HalfFloats c = __builtin_shufflevector(b, b, 0, 2, 4, 6, 8, 10, 12, 14) +
+                       __builtin_shufflevector(b, b, 1, 3, 5, 7, 9, 11, 13, 15);
+  std::memcpy(to, &c, 4 * sizeof(float));
 }
 
 // e^x for x <= 88; below -87 it is about 1e-38, never a denormal. Reduction by ln 2 in two parts

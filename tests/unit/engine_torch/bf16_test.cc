@@ -36,13 +36,14 @@ float largest(const at::Tensor& a, const at::Tensor& b) {
   return (a - b).abs().max().item<float>();
 }
 
-// Both ways to multiply, where the CPU has both.
+// The ways to multiply that the CPU has.
 class Bf16Maths {
  public:
   ~Bf16Maths() { EXPECT_TRUE(set_bf16_math(own_)); }
   std::vector<Bf16Math> all() const {
-    if (own_ == Bf16Math::kWidened) return {own_};
-    return {Bf16Math::kInstruction, Bf16Math::kWidened};
+    std::vector<Bf16Math> maths = {Bf16Math::kWidened, Bf16Math::kNarrow};
+    if (own_ == Bf16Math::kInstruction) maths.push_back(own_);
+    return maths;
   }
 
  private:
@@ -75,6 +76,23 @@ TEST_P(Bf16Gemm, AgreesWithAtenInDouble) {
     row_gemm_bf16_back(numbers(slopes), numbers(w), z.data_ptr<float>(), rows, out, in);
     EXPECT_LT(largest(z, back), 1e-5F * std::sqrt(static_cast<float>(out)));
   }
+}
+
+TEST_P(Bf16Gemm, BitsDoNotDependOnTheTiles) {
+  const auto [rows, in, out] = GetParam();
+  const at::Tensor x = at::randn({rows, in}).to(at::kBFloat16);
+  const at::Tensor w = at::randn({out, in}).to(at::kBFloat16);
+  const at::Tensor slopes = at::randn({rows, out}).to(at::kBFloat16);
+  const Bf16Maths maths;
+  const at::Tensor y[2] = {at::zeros({rows, out}), at::zeros({rows, out})};
+  const at::Tensor z[2] = {at::zeros({rows, in}), at::zeros({rows, in})};
+  for (const int narrow : {0, 1}) {
+    ASSERT_TRUE(set_bf16_math(narrow != 0 ? Bf16Math::kNarrow : Bf16Math::kWidened));
+    row_gemm_bf16(numbers(x), numbers(w), y[narrow].data_ptr<float>(), rows, in, out);
+    row_gemm_bf16_back(numbers(slopes), numbers(w), z[narrow].data_ptr<float>(), rows, out, in);
+  }
+  EXPECT_TRUE(at::equal(y[0], y[1]));
+  EXPECT_TRUE(at::equal(z[0], z[1]));
 }
 
 TEST_P(Bf16Gemm, BitsOfARowDoNotDependOnTheOthers) {

@@ -27,18 +27,32 @@ INSTANTIATE_TEST_SUITE_P(Shapes, RowGemm,
                          testing::Values(Shape{1, 1, 1}, Shape{5, 7, 3}, Shape{33, 128, 32},
                                          Shape{130, 384, 128}, Shape{64, 24, 18},
                                          Shape{17, 16, 128}, Shape{2, 40, 50}, Shape{3, 33, 17},
-                                         Shape{6, 48, 31}, Shape{131, 20, 33}));
+                                         Shape{6, 48, 31}, Shape{131, 20, 33}, Shape{3, 1100, 25}));
 
 TEST_P(RowGemm, AgreesWithAtenInDouble) {
   const auto [rows, in, out] = GetParam();
   const at::Tensor x = at::randn({rows, in});
   const at::Tensor w = at::randn({out, in});
-  at::Tensor y = at::full({rows, out}, 3.0);
-  row_gemm(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, in, out);
   const at::Tensor want = at::mm(x.to(at::kDouble), w.to(at::kDouble).t()).to(at::kFloat);
-  EXPECT_LT(largest(y, want), 1e-5F * std::sqrt(static_cast<float>(in)));
-  row_gemm_add(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, in, out, 0.5F);
-  EXPECT_LT(largest(y, want * 1.5), 2e-5F * std::sqrt(static_cast<float>(in)));
+  for (const RowTiles tiles : {RowTiles::kWide, RowTiles::kNarrow}) {
+    at::Tensor y = at::full({rows, out}, 3.0);
+    row_gemm(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, in, out, tiles);
+    EXPECT_LT(largest(y, want), 1e-5F * std::sqrt(static_cast<float>(in)));
+    row_gemm_add(x.data_ptr<float>(), w.data_ptr<float>(), y.data_ptr<float>(), rows, in, out, 0.5F,
+                 tiles);
+    EXPECT_LT(largest(y, want * 1.5), 2e-5F * std::sqrt(static_cast<float>(in)));
+  }
+}
+
+TEST_P(RowGemm, BitsDoNotDependOnTheTiles) {
+  const auto [rows, in, out] = GetParam();
+  const at::Tensor x = at::randn({rows, in});
+  const at::Tensor w = at::randn({out, in});
+  at::Tensor y[2] = {at::ones({rows, out}), at::ones({rows, out})};
+  for (const RowTiles tiles : {RowTiles::kWide, RowTiles::kNarrow})
+    row_gemm_add(x.data_ptr<float>(), w.data_ptr<float>(),
+                 y[tiles == RowTiles::kWide ? 0 : 1].data_ptr<float>(), rows, in, out, 0.3F, tiles);
+  EXPECT_TRUE(at::equal(y[0], y[1]));
 }
 
 TEST_P(RowGemm, BitsOfARowDoNotDependOnTheOthers) {
@@ -221,7 +235,7 @@ TEST(Kernels, AdamWAgreesWithTorchsFormula) {
     const at::Tensor denominator = (v2.sqrt() / std::sqrt(c2)).add_(eps);
     w2.addcdiv_(m2, denominator, -lr / c1);
   }
-  EXPECT_LT(largest(w, w2), 1e-6F);
+  EXPECT_LT(largest(w, w2), 2e-6F);  // weights of up to 4: a few roundings
   EXPECT_LT(largest(m, m2), 1e-7F);
   EXPECT_LT(largest(v, v2), 1e-7F);
 }
