@@ -31,8 +31,6 @@ std::uint32_t update_table(std::uint32_t state, const std::byte* data, std::size
   return state;
 }
 
-#if defined(__x86_64__)
-
 // Polynomials over GF(2) of degree below 32, modulo the CRC's; bit 31 is x^0.
 std::uint32_t multiply(std::uint32_t a, std::uint32_t b) noexcept {
   std::uint32_t product = 0;
@@ -53,6 +51,8 @@ std::uint32_t shift_by(std::size_t bytes) noexcept {
   }
   return result;
 }
+
+#if defined(__x86_64__)
 
 std::uint64_t word_at(const std::byte* at) noexcept {
   std::uint64_t word = 0;
@@ -99,6 +99,11 @@ std::uint32_t crc32c(const std::byte* data, std::size_t bytes, std::uint32_t pre
   if (__builtin_cpu_supports("sse4.2")) return ~update_sse42(~previous, data, bytes);
 #endif
   return crc32c_table(data, bytes, previous);
+}
+
+std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second,
+                          std::size_t second_bytes) noexcept {
+  return multiply(first, shift_by(second_bytes)) ^ second;
 }
 
 std::uint32_t crc32c_table(const std::byte* data, std::size_t bytes,

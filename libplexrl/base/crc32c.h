@@ -11,7 +11,10 @@ namespace plexrl {
 // Of `bytes`, continuing from the value of what came before.
 [[nodiscard]] std::uint32_t crc32c(const std::byte* data, std::size_t bytes,
                                    std::uint32_t previous = 0) noexcept;
-// The same by a table, for processors without the instruction and as a reference.
+// Of two blocks one behind the other, from the value of each.
+[[nodiscard]] std::uint32_t crc32c_join(std::uint32_t first, std::uint32_t second,
+                                        std::size_t second_bytes) noexcept;
+// As crc32c by a table, for processors without the instruction and as a reference.
 [[nodiscard]] std::uint32_t crc32c_table(const std::byte* data, std::size_t bytes,
                                          std::uint32_t previous = 0) noexcept;
 

@@ -24,8 +24,10 @@ namespace plexrl::store {
 
 using TransferId = StrongId<struct TransferTag>;
 
-// The unit of checksums and of I/O.
+// The unit of checksums and of writes.
 inline constexpr std::size_t kBlobChunkBytes = std::size_t{1} << 20;
+// The unit of reads of more than one chunk: one is summed while the next ones come in.
+inline constexpr std::size_t kBlobReadBytes = kBlobChunkBytes / 2;
 inline constexpr std::size_t kBlobAlignment = 4096;
 inline constexpr unsigned kBlobQueueDepth = 16;
 inline constexpr std::uint64_t kMaxBlobBytes = std::uint64_t{1} << 42;
@@ -38,7 +40,7 @@ class BlobMemory {
   enum class Access : bool { kRead, kWrite };
   virtual ~BlobMemory() = default;
   // Bytes [offset, offset + bytes) of the blob, at an address that is a multiple of kBlobAlignment.
-  // `offset` is a multiple of kBlobChunkBytes. What follows up to the next multiple of
+  // `offset` is a multiple of kBlobReadBytes. What follows up to the next multiple of
   // kBlobAlignment must be accessible too: it is written and read along.
   [[nodiscard]] virtual Result<std::byte*> map(std::uint64_t offset, std::size_t bytes,
                                                Access access) = 0;

@@ -33,8 +33,8 @@ unsigned worth_waking(Kind kind, std::size_t under_way) {
   return static_cast<unsigned>(kind == Kind::kWrite ? under_way : std::min(under_way, part));
 }
 
-std::string chunk_text(const char* what, std::uint64_t chunk) {
-  return std::string(what) + " chunk " + std::to_string(chunk);
+std::string chunk_text(const char* what, std::uint64_t offset) {
+  return std::string(what) + " chunk " + std::to_string(offset / kBlobChunkBytes);
 }
 
 // Fails early on a full disk, and the file lies in few pieces.
@@ -65,8 +65,32 @@ BlobTransfer::BlobTransfer(IoQueue& queue, int directory, bool direct, const Blo
       control_(control),
       shape_(request.bytes),
       footer_(aligned_bytes(shape_.footer_bytes)),
-      sums_(shape_.chunks),
-      slots_(kBlobQueueDepth) {}
+      slots_(kBlobQueueDepth) {
+  cut_into(kBlobChunkBytes);
+}
+
+void BlobTransfer::cut_into(std::size_t piece_bytes) {
+  piece_bytes_ = piece_bytes;
+  pieces_ = (shape_.bytes + piece_bytes - 1) / piece_bytes;
+  sums_.assign(pieces_, 0);
+}
+
+std::size_t BlobTransfer::bytes_of(std::uint64_t piece) const {
+  return std::min<std::uint64_t>(piece_bytes_, shape_.bytes - piece * piece_bytes_);
+}
+
+std::size_t BlobTransfer::padded_of(std::uint64_t piece) const {
+  return std::min<std::uint64_t>(piece_bytes_, shape_.data_bytes - piece * piece_bytes_);
+}
+
+std::uint32_t BlobTransfer::sum_of_chunk(std::uint64_t chunk) const {
+  const std::uint64_t parts = kBlobChunkBytes / piece_bytes_;
+  const std::uint64_t end = std::min((chunk + 1) * parts, pieces_);
+  std::uint32_t sum = sums_[chunk * parts];
+  for (std::uint64_t piece = chunk * parts + 1; piece < end; ++piece)
+    sum = crc32c_join(sum, sums_[piece], padded_of(piece));
+  return sum;
+}
 
 // ---- write ----
 
@@ -95,6 +119,7 @@ Status BlobTransfer::fill(int fd) {
 
 Status BlobTransfer::read() {
   PLEXRL_TRY(open_to_read(Wait::kYes));
+  if (shape_.chunks > 1) cut_into(kBlobReadBytes);
   PLEXRL_TRY(all_pieces(Kind::kRead, file_.get()));
   return check_read();
 }
@@ -116,7 +141,7 @@ Status BlobTransfer::check_read() {
   const std::string_view text(reinterpret_cast<const char*>(footer_.get()), shape_.footer_bytes);
   PLEXRL_ASSIGN(const auto expected, decode_footer(text, request_.blob, shape_));
   for (std::uint64_t chunk = 0; chunk < shape_.chunks; ++chunk)
-    if (sums_[chunk] != expected[chunk])
+    if (sum_of_chunk(chunk) != expected[chunk])
       return error(Code::CORRUPT, "chunk %" PRIu64 ": checksum", chunk);
   return request_.memory->filled(request_.bytes);
 }
@@ -136,7 +161,7 @@ Status BlobTransfer::open_to_read(Wait wait) {
                static_cast<long long>(info.st_size), shape_.file_bytes(), shape_.bytes);
 }
 
-// ---- pieces: the chunks, and the footer as the last one ----
+// ---- pieces: chunks or their parts, and the footer as the last one ----
 
 // After the first error nothing new is started; what is under way still uses its memory.
 Status BlobTransfer::all_pieces(Kind kind, int fd) {
@@ -144,11 +169,10 @@ Status BlobTransfer::all_pieces(Kind kind, int fd) {
   Status status;
   std::vector<std::size_t> idle(slots_.size());
   for (std::size_t i = 0; i < idle.size(); ++i) idle[i] = idle.size() - 1 - i;
-  const std::uint64_t pieces = shape_.chunks + (kind == Kind::kWrite ? 1 : 0);
+  const std::uint64_t pieces = pieces_ + (kind == Kind::kWrite ? 1 : 0);
   for (std::uint64_t next = 0;;) {
     while (status.ok() && next < pieces && !idle.empty()) {
-      status =
-          next < shape_.chunks ? start(kind, fd, idle.back(), next) : write_footer(fd, idle.back());
+      status = next < pieces_ ? start(kind, fd, idle.back(), next) : write_footer(fd, idle.back());
       if (!status.ok()) break;
       idle.pop_back();
       ++next;
@@ -161,17 +185,17 @@ Status BlobTransfer::all_pieces(Kind kind, int fd) {
   }
 }
 
-Status BlobTransfer::start(Kind kind, int fd, std::size_t index, std::uint64_t chunk) {
+Status BlobTransfer::start(Kind kind, int fd, std::size_t index, std::uint64_t piece) {
   if (control_.cancelled.load(std::memory_order_relaxed)) return error(Code::CANCELLED, "given up");
   Slot& slot = slots_[index];
   const bool reads_memory = kind == Kind::kWrite;
   const auto access = reads_memory ? BlobMemory::Access::kRead : BlobMemory::Access::kWrite;
-  const std::size_t bytes = shape_.chunk_bytes(chunk);
-  const std::uint64_t offset = chunk * kBlobChunkBytes;
+  const std::size_t bytes = bytes_of(piece);
+  const std::uint64_t offset = piece * piece_bytes_;
   auto at = request_.memory->map(offset, bytes, access);
-  if (!at) return at.error().within(chunk_text("memory of", chunk));
-  slot = {*at, chunk, offset, 0, shape_.padded_bytes(chunk), 0};
-  if (!reads_memory && chunk + 1 == shape_.chunks) slot.footer_bytes = shape_.footer_bytes;
+  if (!at) return at.error().within(chunk_text("memory of", offset));
+  slot = {*at, piece, offset, 0, padded_of(piece), 0};
+  if (!reads_memory && piece + 1 == pieces_) slot.footer_bytes = shape_.footer_bytes;
   Status status = submit(kind, fd, index);
   if (!status.ok()) request_.memory->unmap(slot.at, bytes);
   if (status.ok() && reads_memory) unsummed_.push_back(index);
@@ -181,18 +205,18 @@ Status BlobTransfer::start(Kind kind, int fd, std::size_t index, std::uint64_t c
 // What is written is summed while the disk works, and before its memory is unmapped.
 void BlobTransfer::sum_started() {
   for (const std::size_t index : unsummed_) {
-    const Slot& chunk = slots_[index];
-    sums_[chunk.piece] = crc32c(chunk.at, chunk.bytes);
+    const Slot& piece = slots_[index];
+    sums_[piece.piece] = crc32c(piece.at, piece.bytes);
   }
   unsummed_.clear();
 }
 
-// All chunks were started.
+// All chunks were started: a piece of a write is one.
 Status BlobTransfer::write_footer(int fd, std::size_t index) {
   sum_started();
   const std::string text = encode_footer(request_.blob, shape_, sums_);
   std::memcpy(footer_.get(), text.data(), text.size());
-  slots_[index] = {footer_.get(), shape_.chunks, shape_.data_bytes, 0, shape_.footer_bytes, 0};
+  slots_[index] = {footer_.get(), pieces_, shape_.data_bytes, 0, shape_.footer_bytes, 0};
   return submit(Kind::kWrite, fd, index);
 }
 
@@ -214,10 +238,10 @@ Status BlobTransfer::submit(Kind kind, int fd, std::size_t index) {
 // True when the slot's piece is still under way.
 bool BlobTransfer::advance(Kind kind, int fd, const IoCompletion& done, Status* status) {
   Slot& slot = slots_[done.tag];
-  const bool has_chunk = slot.piece < shape_.chunks;
-  const bool in_footer = !has_chunk || slot.moved >= slot.bytes;
+  const bool has_data = slot.piece < pieces_;
+  const bool in_footer = !has_data || slot.moved >= slot.bytes;
   const std::string what =
-      in_footer ? "footer" : chunk_text(kind == Kind::kRead ? "read" : "write", slot.piece);
+      in_footer ? "footer" : chunk_text(kind == Kind::kRead ? "read" : "write", slot.offset);
   Status failed;
   if (done.result < 0) {
     failed = disk_error(static_cast<int>(-done.result), what.c_str());
@@ -230,17 +254,17 @@ bool BlobTransfer::advance(Kind kind, int fd, const IoCompletion& done, Status* 
     if (slot.moved < slot.all() && status->ok()) failed = submit(kind, fd, done.tag);
     if (slot.moved < slot.all() && status->ok() && failed.ok()) return true;
   }
-  if (has_chunk) {
+  if (has_data) {
     if (failed.ok() && status->ok()) end(kind, slot);
-    request_.memory->unmap(slot.at, shape_.chunk_bytes(slot.piece));
+    request_.memory->unmap(slot.at, bytes_of(slot.piece));
   }
   if (status->ok()) *status = std::move(failed);
   return false;
 }
 
-void BlobTransfer::end(Kind kind, const Slot& chunk) {
-  if (kind == Kind::kRead) sums_[chunk.piece] = crc32c(chunk.at, chunk.bytes);
-  control_.moved.fetch_add(shape_.chunk_bytes(chunk.piece), std::memory_order_relaxed);
+void BlobTransfer::end(Kind kind, const Slot& piece) {
+  if (kind == Kind::kRead) sums_[piece.piece] = crc32c(piece.at, piece.bytes);
+  control_.moved.fetch_add(bytes_of(piece.piece), std::memory_order_relaxed);
 }
 
 }  // namespace plexrl::store

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlobTransfer: one blob's way into its file or out of it, with kBlobQueueDepth chunks under way.
+// BlobTransfer: one blob's way into its file or out of it, with kBlobQueueDepth pieces under way.
 // write and read block; for the store's threads. What control says may come from any thread.
 #pragma once
 
@@ -42,8 +42,8 @@ class BlobTransfer {
   [[nodiscard]] Status end_read();
 
  private:
-  // A piece of the file that is under way: a chunk, which is mapped, or behind the last the footer.
-  // A read of the last chunk takes the footer along: that is one command of the disk less.
+  // A piece of the file that is under way: a chunk or a part of one, which is mapped, or behind the
+  // last the footer. A read of the last takes the footer along: one command of the disk less.
   struct Slot {
     std::byte* at = nullptr;
     std::uint64_t piece = 0;
@@ -58,13 +58,17 @@ class BlobTransfer {
   [[nodiscard]] Status open_to_read(Wait wait);
   [[nodiscard]] Status check_read();
   [[nodiscard]] Status all_pieces(IoRequest::Kind kind, int fd);
-  [[nodiscard]] Status start(IoRequest::Kind kind, int fd, std::size_t slot, std::uint64_t chunk);
+  [[nodiscard]] Status start(IoRequest::Kind kind, int fd, std::size_t slot, std::uint64_t piece);
   void sum_started();
   [[nodiscard]] Status write_footer(int fd, std::size_t slot);
   [[nodiscard]] Status submit(IoRequest::Kind kind, int fd, std::size_t slot);
   [[nodiscard]] bool advance(IoRequest::Kind kind, int fd, const IoCompletion& done,
                              Status* status);
-  void end(IoRequest::Kind kind, const Slot& chunk);
+  void end(IoRequest::Kind kind, const Slot& piece);
+  void cut_into(std::size_t piece_bytes);
+  [[nodiscard]] std::size_t bytes_of(std::uint64_t piece) const;   // without padding
+  [[nodiscard]] std::size_t padded_of(std::uint64_t piece) const;  // what is read and written
+  [[nodiscard]] std::uint32_t sum_of_chunk(std::uint64_t chunk) const;
 
   IoQueue& queue_;
   int directory_;
@@ -74,9 +78,11 @@ class BlobTransfer {
   BlobShape shape_;
   UniqueFd file_;  // that is read
   AlignedBytes footer_;
-  std::vector<std::uint32_t> sums_;  // of the chunks that were written or read
+  std::size_t piece_bytes_ = kBlobChunkBytes;
+  std::uint64_t pieces_ = 0;         // the footer apart
+  std::vector<std::uint32_t> sums_;  // of the pieces that were written or read
   std::vector<Slot> slots_;
-  std::vector<std::size_t> unsummed_;  // slots of chunks that are being written
+  std::vector<std::size_t> unsummed_;  // slots of pieces that are being written
   Status status_;                      // the first error of a read in steps
 };
 

@@ -46,6 +46,8 @@ TEST(Crc32c, PartsAreAsTheWhole) {
   for (const std::size_t cut : {0U, 1U, 4000U, 9999U, 10000U}) {
     const std::uint32_t head = crc32c(bytes_of(data.data()), cut);
     EXPECT_EQ(crc32c(bytes_of(data.data() + cut), data.size() - cut, head), whole);
+    const std::uint32_t tail = crc32c(bytes_of(data.data() + cut), data.size() - cut);
+    EXPECT_EQ(crc32c_join(head, tail, data.size() - cut), whole);
   }
 }
 

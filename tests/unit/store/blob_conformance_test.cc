@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <latch>
+#include <thread>
 
 #include "store/blob_format.h"
 #include "store/memory_blob_store.h"
@@ -231,15 +233,25 @@ TEST_P(BlobConformance, ACompletionMayReadAgain) {
 TEST_P(BlobConformance, ACancelledReadSaysSo) {
   ASSERT_TRUE(write(1, 5000, std::make_shared<TestMemory>(5000)).ok());
   std::vector<Code> codes;
-  const auto start = [&] {
-    return store_->read(request(1, 5000, std::make_shared<TestMemory>(5000)),
+  const auto start = [&](const std::shared_ptr<TestMemory>& memory) {
+    return store_->read(request(1, 5000, memory),
                         [&](const Status& status) { codes.push_back(status.code()); });
   };
-  start();
-  const TransferId second = start();
-  const TransferId third = start();
-  start();
+  const auto memory = [] { return std::make_shared<TestMemory>(5000); };
+  // A thread of the store's stays in the first until the others are cancelled, however busy this
+  // processor is.
+  std::latch cancelled(1);
+  const auto caller = std::this_thread::get_id();
+  const auto first = memory();
+  first->before_map = [&] {
+    if (std::this_thread::get_id() != caller) cancelled.wait();
+  };
+  start(first);
+  const TransferId second = start(memory());
+  const TransferId third = start(memory());
+  start(memory());
   for (const TransferId id : {second, third}) store_->cancel(id);
+  cancelled.count_down();
   while (codes.size() < 4) ASSERT_TRUE(posts_.turn());
   EXPECT_EQ(codes, (std::vector<Code>{Code::OK, Code::CANCELLED, Code::CANCELLED, Code::OK}));
   EXPECT_EQ(store_->progress(second), 0u);

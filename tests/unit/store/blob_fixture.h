@@ -90,6 +90,7 @@ class TestMemory final : public BlobMemory {
   TestMemory& operator=(const TestMemory&) = delete;
   ~TestMemory() override { std::free(at_); }
   Result<std::byte*> map(std::uint64_t offset, std::size_t bytes, Access) override {
+    if (before_map) before_map();
     if (fail_at == offset) return error(Code::NO_CAPACITY, "no address space");
     EXPECT_LE(offset + bytes, bytes_);
     mapped_by = std::this_thread::get_id();
@@ -106,6 +107,7 @@ class TestMemory final : public BlobMemory {
   std::size_t most_mapped = 0;
   std::optional<std::uint64_t> fail_at;
   std::thread::id mapped_by;
+  std::function<void()> before_map;
 
  private:
   std::size_t bytes_;

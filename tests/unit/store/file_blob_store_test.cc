@@ -172,12 +172,12 @@ TEST_F(FileBlobStoreTest, AWriteThatFailsAnywhereLeavesNothing) {
 TEST_F(FileBlobStoreTest, AReadThatFailsNamesTheChunkAndMaySucceedLater) {
   ASSERT_TRUE(open(tier_).ok());
   ASSERT_TRUE(write(1, 20 * kMib).ok());
-  *faults_ = {IoRequest::Kind::kRead, 3, -EIO, false};  // after three chunks
+  *faults_ = {IoRequest::Kind::kRead, 7, -EIO, false};  // after three and a half chunks
   const Status status = read(1, 20 * kMib);
   EXPECT_EQ(status.code(), Code::IO);
   EXPECT_NE(status.text().find("read chunk 3: Input/output error"), std::string::npos)
       << status.text();
-  *faults_ = {IoRequest::Kind::kRead, 20, -EIO, false, true};  // the footer, behind the last chunk
+  *faults_ = {IoRequest::Kind::kRead, 40, -EIO, false, true};  // the footer, behind the last half
   const Status footer = read(1, 20 * kMib);
   EXPECT_EQ(footer.code(), Code::IO);
   EXPECT_NE(footer.text().find("footer: Input/output error"), std::string::npos) << footer.text();
