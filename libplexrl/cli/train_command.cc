@@ -49,13 +49,19 @@ void install_signal_handlers() {
   for (const int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
 }
 
-Status check(const TrainOptions& options) {
+// Options that do not go together.
+Status check_options(const TrainOptions& options) {
   TrainOptions chosen = options;
   PLEXRL_TRY(choose_objective(chosen));
+  PLEXRL_TRY(check_environment(options));
   if (options.minibatches > options.prompts * options.samples)
     return error(Code::INVALID_ARGUMENT,
                  "--minibatches %u is more than --prompts %u x --samples %u", options.minibatches,
                  options.prompts, options.samples);
+  return {};
+}
+
+Status check_run(const TrainOptions& options) {
   if (options.samples == 1 && options.steps > 0 &&
       algorithm_of(options.algorithm) != Algorithm::kReinforcePlusPlus)
     print_progress(
@@ -75,7 +81,7 @@ bool requeued() {
 Status run_train(const TrainCommandOptions& command) {
   TrainOptions options = command.train;
   options.requeued = requeued();
-  PLEXRL_TRY(check(options));
+  PLEXRL_TRY(check_run(options));
   PLEXRL_ASSIGN(const auto environment, make_environment(options));
   PLEXRL_ASSIGN(TrainLog log, TrainLog::open(options.log, options.resume));
   install_signal_handlers();
@@ -294,6 +300,10 @@ void add_train(CLI::App& app, Run& chosen) {
   add_check_options(*command, options->train);
   add_file_options(*command, options->train);
   add_json_option(*command, options->json);
+  command->parse_complete_callback([options] {
+    const Status sound = check_options(options->train);
+    if (!sound.ok()) throw CLI::ValidationError(sound.text());
+  });
   on_chosen(*command, chosen, options, run_train);
 }
 

@@ -71,6 +71,8 @@ class Environment {
 [[nodiscard]] double exact_match(const Attempt& attempt);
 [[nodiscard]] std::vector<double> exact_matches(const std::vector<Attempt>& attempts);
 
+// INVALID_ARGUMENT: there is no such environment, or it has no such option. Opens no file.
+[[nodiscard]] Status check_environment(const TrainOptions& options);
 // "sort", "add", "countdown", "countdown:N" or "jsonl:FILE", or the workers of --env-cmd.
 [[nodiscard]] Result<std::unique_ptr<Environment>> make_environment(const TrainOptions& options);
 

@@ -101,7 +101,25 @@ TEST(ServiceCommands, TrainChecksItsOptions) {
   EXPECT_EQ(run({"train", "--lr", "-1"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"train", "--train", "both"}).exit_status, kExitUsage);
   EXPECT_EQ(run({"train", "--format", "weights"}).exit_status, kExitUsage);
-  EXPECT_EQ(run({"train", "--env", "chess"}).exit_status, kExitFailed);
+}
+
+// Not only what is wrong in one option.
+TEST(ServiceCommands, TrainSeesOptionsThatDoNotGoTogetherBeforeItRuns) {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"--env", "chess"}, "--env 'chess'"},
+      {{"--env", "countdown:x"}, "countdown"},
+      {{"--env", "sort", "--verifier", "cat"}, "--verifier"},
+      {{"--minibatches", "9", "--prompts", "2", "--samples", "4"}, "--minibatches 9"},
+      {{"--algo", "rloo", "--clip-low", "0.5"}, "--clip-low"},
+  };
+  for (const auto& [options, word] : cases) {
+    std::vector<std::string> arguments = {"train"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.exit_status, kExitUsage) << word;
+    EXPECT_NE(outcome.err.find(word), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("plexrl train --help"), std::string::npos) << outcome.err;
+  }
 }
 
 TEST(ServiceCommands, TrainSaysShortlyThatANumberIsNotOne) {
