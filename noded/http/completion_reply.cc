@@ -161,7 +161,7 @@ Json choice(const CompletionRequest& request, const TextCodec& codec, const Comp
 }
 
 void add_finish(Json& choice, const AnswerRow& row) {
-  choice["finish_reason"] = row.stopped ? "stop" : "length";
+  choice["finish_reason"] = row.aborted ? "abort" : row.stopped ? "stop" : "length";
   choice["stop_reason"] = stop_reason(row);
 }
 

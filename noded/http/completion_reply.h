@@ -25,6 +25,7 @@ struct AnswerRow {
   std::vector<float> logprobs;
   std::string text;
   bool stopped = false;
+  bool aborted = false;  // by /pause or /sleep, before it had any token
   // What stopped it, unless it was the model's own end: a token or a string of the request.
   std::variant<std::monostate, std::int32_t, std::string> stop_reason;
 };

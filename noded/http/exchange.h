@@ -16,10 +16,11 @@ namespace plexrl::http {
 
 struct Request {
   std::string method;
-  std::string path;                            // as it was sent, not decoded, without the query
-  std::string token;                           // of X-API-Key, or of Authorization: Bearer
-  std::string content_type, accept;            // "" where there is none
-  std::map<std::string, std::string> query{};  // as it was sent, not decoded
+  std::string path;                  // as it was sent, not decoded, without the query
+  std::string token;                 // of X-API-Key, or of Authorization: Bearer
+  std::string content_type, accept;  // "" where there is none
+  // As it was sent, not decoded; values of one name are joined by commas.
+  std::map<std::string, std::string> query{};
   std::string body;
   wire::PeerCredentials peer;
   bool by_tcp = false;

@@ -11,6 +11,7 @@
 #include "http/openai_calls.h"
 #include "http/route.h"
 #include "http/tinker_routes.h"
+#include "http/vllm_calls.h"
 
 namespace plexrl::http {
 namespace {
@@ -54,6 +55,7 @@ Found find_route(const Request& request) {
     }
   };
   look(kRoutes);
+  if (found.route == nullptr) look(vllm_routes());
   if (found.route == nullptr) look(tinker_routes());
   return found;
 }
@@ -63,15 +65,21 @@ Found find_route(const Request& request) {
 Front::Front(runtime::NodeRuntime& node, const api::Server& sockets, TextCodecs::Post post)
     : sockets_(sockets),
       codecs_(std::move(post)),
-      context_{node, codecs_, nullptr, static_cast<std::int64_t>(std::time(nullptr)), &tinker_},
-      tinker_(context_) {}
+      context_{node,     codecs_, nullptr, static_cast<std::int64_t>(std::time(nullptr)),
+               &tinker_, &gate_},
+      tinker_(context_),
+      gate_([this](TenantId tenant) { return discard_adapters(context_, tenant); }) {}
 
 Status Front::connect(HttpServer& server) {
   context_.server = &server;
+  PLEXRL_TRY(gate_.connect(server.loop()));
   return tinker_.connect(server.loop());
 }
 
-void Front::tenant_closed(TenantId tenant) { tinker_.tenant_closed(tenant); }
+void Front::tenant_closed(TenantId tenant) {
+  tinker_.tenant_closed(tenant);
+  gate_.tenant_closed(tenant);
+}
 
 std::size_t Front::body_limit(const Request& request) const {
   const Found found = find_route(request);
@@ -163,6 +171,8 @@ std::string Front::metrics() const {
   };
   single("plexrl_http_connections", "gauge", "Open HTTP connections.", counts.connections);
   single("plexrl_http_requests", "gauge", "HTTP requests without an answer.", counts.under_way);
+  single("plexrl_http_held_requests", "gauge",
+         "Completions that wait because their job is paused or asleep.", gate_.held());
   single("plexrl_http_connections_refused_total", "counter", "HTTP connections over a bound.",
          counts.refused);
   single("plexrl_http_unknown_peers_total", "counter",

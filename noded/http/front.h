@@ -6,6 +6,7 @@
 #include <string>
 
 #include "api/documents.h"
+#include "http/completion_gate.h"
 #include "http/model_call.h"
 #include "http/tinker_state.h"
 
@@ -35,6 +36,7 @@ class Front final : public Application {
   TextCodecs codecs_;
   HttpContext context_;
   TinkerState tinker_;
+  CompletionGate gate_;
   std::uint64_t unknown_routes_ = 0;
 };
 

@@ -46,7 +46,9 @@ std::map<std::string, std::string> query_of(MHD_Connection* connection) {
   std::map<std::string, std::string> query;
   const auto add = [](void* into, MHD_ValueKind, const char* name, const char* value) {
     auto& values = *static_cast<std::map<std::string, std::string>*>(into);
-    values[name] = value == nullptr ? "" : value;
+    std::string& known = values.try_emplace(name).first->second;
+    if (!known.empty()) known += ',';
+    known += value == nullptr ? "" : value;
     return MHD_YES;
   };
   (void)MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, add, &query);

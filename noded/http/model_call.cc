@@ -4,14 +4,8 @@
 #include "http/api_error.h"
 
 namespace plexrl::http {
-namespace {
-
-constexpr std::uint64_t kOpRequest = 1;  // the session is this request's alone
-
-}  // namespace
-
 ModelCall::~ModelCall() {
-  if (submitted_) context_.node.op_service().session_closed(exchange_.id());
+  if (op_request_ > 0) context_.node.op_service().session_closed(exchange_.id());
 }
 
 ModelCall* ModelCall::find(HttpContext& context, SessionId id) {
@@ -72,7 +66,10 @@ Status ModelCall::pick_version() {
   const auto flow = context_.node.flows().find(model_->id);
   const bool replaced =
       named_.newest && flow != context_.node.flows().end() && flow->second.replacing();
-  if (!replaced) return {};
+  if (!replaced && (version_ > 0 || !named_.adapter)) return {};
+  if (!replaced)
+    return error(Code::NOT_FOUND, "adapter '%s' has no weights; load it again",
+                 named_.name.c_str());
   return error(Code::UNAVAILABLE, "model '%s': a new version is being published; retry",
                named_.name.c_str());
 }
@@ -81,18 +78,24 @@ void ModelCall::submit(wire::OpArgsUnion args) {
   runtime::SubmitRequest request;
   request.tenant = tenant_;
   request.session = exchange_.id();
-  request.request_id = kOpRequest;
+  request.request_id = ++op_request_;
   request.client = "http";
   request.submit.model = model_->id.value;
   request.submit.args = std::move(args);
-  request.handler = [&context = context_, id = exchange_.id()](const runtime::OpOutcome& outcome) {
-    if (ModelCall* const call = find(context, id)) call->op_ended(outcome);
+  request.handler = [&context = context_, id = exchange_.id(),
+                     number = op_request_](const runtime::OpOutcome& outcome) {
+    ModelCall* const call = find(context, id);
+    if (call != nullptr && call->op_request_ == number) call->op_ended(outcome);
   };
-  submitted_ = true;
   context_.node.op_service().submit(std::move(request));
 }
 
+void ModelCall::take_back() {
+  if (op_request_ > 0) context_.node.op_service().cancel(exchange_.id(), op_request_++);
+}
+
 void ModelCall::op_ended(const runtime::OpOutcome& outcome) {
+  op_over();
   if (!outcome.status.ok()) return fail(outcome.status, outcome.retry_after_ms);
   op_done(outcome.reply);
 }

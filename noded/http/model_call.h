@@ -13,6 +13,7 @@
 
 namespace plexrl::http {
 
+class CompletionGate;
 class TinkerState;
 
 // What handlers work with; outlives them.
@@ -22,6 +23,7 @@ struct HttpContext {
   HttpServer* server = nullptr;  // set before the first request
   std::int64_t started_s = 0;    // Unix time, `created` of models
   TinkerState* tinker = nullptr;
+  CompletionGate* gate = nullptr;
 };
 
 class ModelCall : public Handler {
@@ -37,14 +39,20 @@ class ModelCall : public Handler {
   // model(), version() and codec() are there.
   virtual void ready() = 0;
   virtual void op_done(const wire::OpReplyT& reply);
+  // The op has ended, well or not, and the answer is next.
+  virtual void op_over() {}
 
   void submit(wire::OpArgsUnion args);
+  // The op, if one runs, is cancelled and what it ends in is dropped; another may be submitted.
+  void take_back();
   void answer(std::string json, const char* content_type = "application/json");
   void fail(const Status& why, std::uint32_t retry_after_ms = 0, const std::string& field = "");
   [[nodiscard]] const runtime::Model& model() const { return *model_; }
   [[nodiscard]] std::uint64_t version() const { return version_; }
   [[nodiscard]] const TextCodec& codec() const { return *codec_; }
   [[nodiscard]] HttpContext& context() { return context_; }
+  [[nodiscard]] TenantId tenant() const { return tenant_; }
+  [[nodiscard]] SessionId id() const { return exchange_.id(); }
 
  private:
   // The call of that request, if it still waits.
@@ -61,7 +69,7 @@ class ModelCall : public Handler {
   const runtime::Model* model_ = nullptr;  // valid in ready()
   std::uint64_t version_ = 0;
   std::shared_ptr<const TextCodec> codec_;
-  bool submitted_ = false;
+  std::uint64_t op_request_ = 0;  // of the newest op; the session is this request's alone
 };
 
 }  // namespace plexrl::http

@@ -5,6 +5,7 @@
 #include <ctime>
 
 #include "http/api_error.h"
+#include "http/completion_gate.h"
 #include "http/completion_reply.h"
 #include "http/random_number.h"
 
@@ -23,17 +24,46 @@ void begin(HttpContext& context, Exchange& exchange, TenantId tenant, Parse pars
   begun.find_model(begun.model_name());
 }
 
-class CompletionCall final : public ModelCall {
+class CompletionCall final : public ModelCall, public GatedCall {
  public:
   CompletionCall(HttpContext& context, Exchange& exchange, TenantId tenant,
                  CompletionRequest request)
       : ModelCall(context, exchange, tenant), request_(std::move(request)) {}
+  ~CompletionCall() override { leave(); }
   [[nodiscard]] const std::string& model_name() const { return request_.model; }
+
+  void go_on() override { find_model(request_.model); }
+  void withdraw() override { take_back(); }
+  void abort() override {
+    completion_.rows.assign(completion_.prompts.size() * request_.n, AnswerRow());
+    for (AnswerRow& row : completion_.rows) row.aborted = true;
+    reply();
+  }
 
  protected:
   void ready() override {
     if (const Status status = encode(); !status.ok())
       return fail(status, 0, request_.chat ? "messages" : "prompt");
+    model_name_ = request_.model.empty() ? model().base : request_.model;
+    if (context().gate->enter(tenant(), id(), *this)) generate();
+  }
+  void op_over() override { leave(); }
+
+  void op_done(const wire::OpReplyT& op) override {
+    const auto* const result = op.value.AsGenerateResult();
+    if (result == nullptr || result->sequences.size() != completion_.prompts.size() * request_.n)
+      return fail(error(Code::INTERNAL, "the engine's answer has another number of sequences"));
+    for (const auto& sequence : result->sequences)
+      completion_.rows.push_back(answer_row(
+          request_, codec(),
+          {sequence->tokens, sequence->logprobs, sequence->finish == wire::FinishReason::Stop}));
+    reply();
+  }
+
+ private:
+  void leave() { context().gate->leave(tenant(), id()); }
+
+  void generate() {
     wire::GenerateArgsT args;
     args.version = version();
     for (const Tokens& tokens : completion_.prompts) {
@@ -50,37 +80,31 @@ class CompletionCall final : public ModelCall {
       args.stop_tokens.insert(args.stop_tokens.end(), codec().ends().begin(), codec().ends().end());
     wire::OpArgsUnion op;
     op.Set(std::move(args));
-    model_name_ = request_.model.empty() ? model().base : request_.model;
     submit(std::move(op));
   }
 
-  void op_done(const wire::OpReplyT& reply) override {
-    const auto* const result = reply.value.AsGenerateResult();
-    if (result == nullptr || result->sequences.size() != completion_.prompts.size() * request_.n)
-      return fail(error(Code::INTERNAL, "the engine's answer has another number of sequences"));
-    for (const auto& sequence : result->sequences)
-      completion_.rows.push_back(answer_row(
-          request_, codec(),
-          {sequence->tokens, sequence->logprobs, sequence->finish == wire::FinishReason::Stop}));
-    char id[24];
-    std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(random_number()));
-    completion_.id = id;
+  void reply() {
+    char digits[24];
+    std::snprintf(digits, sizeof digits, "%016llx",
+                  static_cast<unsigned long long>(random_number()));
+    completion_.id = digits;
     completion_.created_s = std::time(nullptr);
     completion_.model = model_name_;
     if (!request_.stream) return answer(completion_json(request_, codec(), completion_));
     answer(completion_events(request_, codec(), completion_), "text/event-stream");
   }
 
- private:
+  // Again for a call that was held: by then the name may mean another model.
   Status encode() {
+    completion_.prompts.clear();
     if (request_.chat != nullptr) {
       PLEXRL_ASSIGN(Tokens tokens, codec().encode_chat(*request_.chat));
       completion_.prompts.push_back(std::move(tokens));
       return {};
     }
-    for (PromptInput& prompt : request_.prompts) {
-      if (auto* const tokens = std::get_if<Tokens>(&prompt)) {
-        completion_.prompts.push_back(std::move(*tokens));
+    for (const PromptInput& prompt : request_.prompts) {
+      if (const auto* const tokens = std::get_if<Tokens>(&prompt)) {
+        completion_.prompts.push_back(*tokens);
         continue;
       }
       PLEXRL_ASSIGN(Tokens tokens,
@@ -221,6 +245,10 @@ class ModelListCall final : public Handler {
     for (const runtime::Model* model : context_.node.models().of_tenant(tenant_)) {
       if (is_sampler_name(model->name) || model->removing) continue;
       const std::uint32_t length = model->shape.max_positions;
+      if (const std::string adapter = adapter_of(model->name); !adapter.empty()) {
+        if (model->latest_version > 0) models.push_back({adapter, adapter, model->base, length});
+        continue;
+      }
       models.push_back({model->name, model->name, model->base, length});
       if (model->latest_version == 0) continue;
       const std::string version = model->name + "@" + std::to_string(model->latest_version);

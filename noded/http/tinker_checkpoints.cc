@@ -9,6 +9,7 @@
 #include <charconv>
 #include <ctime>
 
+#include "http/checkpoint_load.h"
 #include "http/tinker_calls.h"
 #include "http/tinker_routes.h"
 #include "http/tinker_state.h"
@@ -23,29 +24,6 @@ using Described = runtime::CheckpointStore::Described;
 
 std::uint32_t uid_of(HttpContext& context, TenantId tenant) {
   return context.node.tenants().find(tenant)->uid;
-}
-
-struct Origin {
-  std::string base;
-  wire::TrainMode mode = wire::TrainMode::Lora;
-  std::uint32_t rank = 0;
-};
-
-Result<Origin> read_origin(const Described& checkpoint) {
-  Origin origin;
-  std::string mode;
-  const auto text = parse_body(checkpoint.text);
-  if (text) {
-    BodyFields fields(*text);
-    fields.read("base", &origin.base);
-    fields.read("mode", &mode);
-    fields.read("rank", &origin.rank, 0, UINT32_MAX);
-  }
-  if (origin.base.empty())
-    return error(Code::CORRUPT, "what checkpoint '%s' is of cannot be read",
-                 checkpoint.name.c_str());
-  if (mode == "full") origin.mode = wire::TrainMode::Full;
-  return origin;
 }
 
 std::string iso_time(std::int64_t seconds) {
@@ -178,67 +156,6 @@ Status make_room(HttpContext& context, TenantId tenant) {
   return context.node.model_service().remove(tenant, idle->id);
 }
 
-// One model that is being made of a checkpoint. Kept by its callbacks.
-struct Loading : std::enable_shared_from_this<Loading> {
-  HttpContext& context;
-  TenantId tenant;
-  std::string file;
-  std::function<void(const Result<ModelId>&)> done;
-  ModelId model;
-
-  Loading(HttpContext& c, TenantId t, std::string f, std::function<void(const Result<ModelId>&)> d)
-      : context(c), tenant(t), file(std::move(f)), done(std::move(d)) {}
-
-  void start(const Origin& origin) {
-    wire::CreateModelT request;
-    request.name = loaded_name(file);
-    request.base = origin.base;
-    request.mode = origin.mode;
-    request.lora_rank = origin.rank;
-    context.node.model_service().create(
-        tenant, std::move(request),
-        [self = shared_from_this()](const Result<wire::ModelInfoT>& made) {
-          if (!made) return self->done(made.error());
-          self->model = ModelId{made->model};
-          wire::LoadArgsT load;
-          load.target = wire::SaveTarget::Store;
-          load.name = self->file;
-          load.with_optimizer = false;
-          wire::OpArgsUnion args;
-          args.Set(std::move(load));
-          self->run(1, std::move(args));
-        });
-  }
-
-  // Repeated for a model that is there already: each number has its first result.
-  void run(std::uint64_t seq, wire::OpArgsUnion args) {
-    runtime::SubmitRequest submit;
-    submit.tenant = tenant;
-    submit.session = TinkerState::owner(tenant);
-    submit.request_id = context.tinker->next_request();
-    submit.client = "tinker";
-    submit.submit.model = model.value;
-    submit.submit.seq = seq;
-    submit.submit.args = std::move(args);
-    submit.handler = [self = shared_from_this(), seq](const runtime::OpOutcome& outcome) {
-      self->ended(seq, outcome.status);
-    };
-    context.node.op_service().submit(std::move(submit));
-  }
-
-  void ended(std::uint64_t seq, const Status& status) {
-    if (!status.ok()) {
-      // It never held what it is named after.
-      if (status.scope() != Scope::kRetry) (void)context.node.model_service().remove(tenant, model);
-      return done(status.within("load checkpoint '" + file + "'"));
-    }
-    if (seq == kLoadedVersion) return done(model);
-    wire::OpArgsUnion publish;
-    publish.Set(wire::SaveArgsT());
-    run(kLoadedVersion, std::move(publish));
-  }
-};
-
 // "RUN/checkpoints/weights/NAME" of a path below training_runs.
 Result<CheckpointName> checkpoint_of_route(std::string_view path) {
   path.remove_prefix(kRuns.size());
@@ -263,7 +180,9 @@ void load_for_sampling(HttpContext& context, TenantId tenant, const std::string&
   if (!origin) return done(origin.error());
   const Status room = known == nullptr ? make_room(context, tenant) : Status();
   if (!room.ok()) return done(room);
-  std::make_shared<Loading>(context, tenant, file, std::move(done))->start(*origin);
+  CheckpointLoad load{loaded_name(file), file, {}};
+  load.seq = [](const runtime::Model&) { return std::uint64_t{1}; };
+  load_checkpoint(context, tenant, *origin, std::move(load), std::move(done));
 }
 
 void begin_tinker_weights_info(HttpContext& context, Exchange& exchange, TenantId tenant) {

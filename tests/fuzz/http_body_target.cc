@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "http/adapter_request.h"
 #include "http/completion_request.h"
 #include "targets.h"
 
@@ -26,6 +27,8 @@ void fuzz_http_body(std::span<const std::uint8_t> bytes) {
   check(http::parse_chat, body);
   check(http::parse_tokenize, body);
   check(http::parse_detokenize, body);
+  check(http::parse_load_adapter, body);
+  check(http::parse_unload_adapter, body);
 }
 
 }  // namespace plexrl::fuzz
