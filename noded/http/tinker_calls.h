@@ -15,6 +15,12 @@ namespace plexrl::http {
 [[nodiscard]] runtime::Model* find_tinker_model(HttpContext& context, TenantId tenant,
                                                 const std::string& id);
 
+void answer_promise(Exchange& exchange, const Promise& promise);
+// The number in the model's stream of the call that its client numbers so.
+[[nodiscard]] std::uint64_t stream_number(const runtime::Model& model, std::uint64_t seq);
+// Refuses an `optimizer_config` that is not AdamW's.
+void check_optimizer(BodyFields& fields);
+
 // Gives the op to the model's stream and answers with the promise of `kind` and `text` once a
 // restart cannot lose it. 404: no such model; 429: the queue is full.
 void submit_training(HttpContext& context, Exchange& exchange, TenantId tenant,

@@ -69,9 +69,10 @@ Json run_json(const Run& run, std::uint32_t uid) {
 std::vector<Run> runs_of(HttpContext& context, TenantId tenant) {
   std::map<std::string, Run> runs;
   for (const runtime::Model* model : context.node.models().of_tenant(tenant)) {
-    if (!is_model_id(tenant, model->name) || model->removing) continue;
-    Run& run = runs[model->name];
-    run = {model->name,
+    const std::string id = id_of_name(model->name);
+    if (!is_model_id(tenant, id) || model->removing) continue;
+    Run& run = runs[id];
+    run = {id,
            model->base,
            model->mode == wire::TrainMode::Lora,
            model->lora_rank,

@@ -44,6 +44,7 @@ class RetrieveCall final : public TinkerPoll {
   void start() {
     switch (promise_.kind) {
       case Promise::kCreateModel:
+      case Promise::kCreateByLoad:
         return create_model();
       case Promise::kUnloadModel:
         return answer_json(exchange_, Json{{"type", "unload_model"}, {"model_id", promise_.model}});
@@ -64,7 +65,7 @@ class RetrieveCall final : public TinkerPoll {
     std::string reason = reason_;
     const runtime::Model* const model = find_tinker_model(context_, tenant_, promise_.model);
     const runtime::Op* op = nullptr;
-    if (awaits_ && model != nullptr) op = context_.node.ops().find_seq(model->id, promise_.a);
+    if (awaits_ && model != nullptr) op = context_.node.ops().find_seq(model->id, seq());
     if (const TinkerSamples::Sample* const sample = find_sample())
       op = context_.node.ops().find_request(TinkerState::owner(tenant_), sample->op_request);
     if (op != nullptr) reason = api::explain(context_.node, *op);
@@ -117,15 +118,24 @@ class RetrieveCall final : public TinkerPoll {
     answer_json(exchange_, Json{{"error", why.text()}, {"category", category(why)}});
   }
 
+  [[nodiscard]] bool by_load() const { return promise_.kind == Promise::kCreateByLoad; }
+  // Of the op that is waited for, in the model's stream.
+  [[nodiscard]] std::uint64_t seq() const { return by_load() ? 1 : promise_.a; }
+
   // Asked for once more it is the same model, or it fails for the same reason.
   void create_model() {
+    const std::string name = by_load() ? name_by_load(promise_.model) : promise_.model;
+    const std::string other = by_load() ? promise_.model : name_by_load(promise_.model);
+    if (context_.node.models().find(tenant_, other) != nullptr)
+      return fail(error(Code::EXISTS, "there is a model of this number already"));
+    const std::string base = promise_.text.substr(by_load() ? promise_.text.find('/') + 1 : 0);
     wire::CreateModelT request;
-    request.name = promise_.model;
-    request.base = promise_.text;
+    request.name = name;
+    request.base = base;
     request.mode = promise_.a == 0 ? wire::TrainMode::Full : wire::TrainMode::Lora;
     request.lora_rank = static_cast<std::uint32_t>(promise_.a);
-    request.seed = promise_.b;
-    reason_ = "the engine of '" + promise_.text.substr(0, 80) + "' is being started";
+    request.seed = by_load() ? 0 : promise_.b;
+    reason_ = "the engine of '" + base.substr(0, 80) + "' is being started";
     context_.node.model_service().create(
         tenant_, std::move(request),
         [&context = context_, id = exchange_.id()](const Result<wire::ModelInfoT>& made) {
@@ -136,6 +146,7 @@ class RetrieveCall final : public TinkerPoll {
   }
 
   void model_made(const Status& status) {
+    if (status.ok() && by_load()) return load();
     if (status.ok())
       return answer_json(exchange_, Json{{"type", "create_model"}, {"model_id", promise_.model}});
     if (status.scope() != Scope::kRetry) return fail(status);
@@ -144,17 +155,44 @@ class RetrieveCall final : public TinkerPoll {
     context_.tinker->hold(exchange_.id(), TinkerState::kRetryTime);
   }
 
+  // Number 1 of the stream, unless it was given before.
+  void load() {
+    const runtime::Model* const model = find_tinker_model(context_, tenant_, promise_.model);
+    if (model == nullptr) return fail(error(Code::NOT_FOUND, "the model was unloaded"));
+    Status refused;
+    if (!context_.node.op_service().knows(model->id, seq())) {
+      wire::LoadArgsT args;
+      args.target = wire::SaveTarget::Store;
+      args.name = promise_.text.substr(0, promise_.text.find('/'));
+      args.with_optimizer = promise_.b != 0;
+      runtime::SubmitRequest submit;
+      submit.tenant = tenant_;
+      submit.session = TinkerState::owner(tenant_);
+      submit.request_id = context_.tinker->next_request();
+      submit.client = "tinker";
+      submit.submit.model = model->id.value;
+      submit.submit.seq = seq();
+      submit.submit.args.Set(std::move(args));
+      const auto told = std::make_shared<Status>();
+      submit.handler = [told](const runtime::OpOutcome& outcome) { *told = outcome.status; };
+      context_.node.op_service().submit(std::move(submit));
+      refused = *told;
+    }
+    if (context_.node.op_service().knows(model->id, seq())) return await_op();
+    model_made(refused.ok() ? error(Code::INTERNAL, "the load was not taken") : refused);
+  }
+
   void await_op() {
     const runtime::Model* const model = find_tinker_model(context_, tenant_, promise_.model);
     if (model == nullptr) return fail(error(Code::NOT_FOUND, "the model was unloaded"));
     runtime::OpService& service = context_.node.op_service();
-    if (!service.knows(model->id, promise_.a))
+    if (!service.knows(model->id, seq()))
       return fail(error(Code::LOST,
                         "call %llu of the model was not kept: it came before its turn, and plexrld "
                         "was restarted then",
                         static_cast<unsigned long long>(promise_.a)));
     awaits_ = true;
-    service.await(model->id, promise_.a,
+    service.await(model->id, seq(),
                   {exchange_.id(), kOpRequest,
                    [&context = context_, id = exchange_.id()](const runtime::OpOutcome& outcome) {
                      if (RetrieveCall* const call = find(context, id)) call->op_ended(outcome);
@@ -196,7 +234,7 @@ class RetrieveCall final : public TinkerPoll {
                   {"path", nullptr},
                   {"sampling_session_id", format_sampler(id)}};
     }
-    if (value.AsLoadResult() != nullptr && promise_.kind == Promise::kLoadWeights)
+    if (value.AsLoadResult() != nullptr && (by_load() || promise_.kind == Promise::kLoadWeights))
       return Json{{"type", "load_weights"}, {"model_id", promise_.model}};
     return nullptr;
   }

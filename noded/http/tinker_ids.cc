@@ -15,7 +15,8 @@ constexpr std::size_t kRandomDigits = 12;
 constexpr std::size_t kCheckDigits = 4;
 constexpr std::string_view kTrain = ":train:";
 constexpr std::string_view kSample = ":sample:";
-constexpr std::string_view kKinds = "cufowpslg";
+constexpr std::string_view kKinds = "cufowpslgr";
+constexpr char kByLoad = '+';
 constexpr std::string_view kScheme = "tinker://";
 
 std::string check_digits(TenantId tenant, std::string_view random) {
@@ -76,6 +77,15 @@ std::string make_model_id(std::string_view session, std::uint32_t number) {
 
 bool is_model_id(TenantId tenant, std::string_view id) {
   return is_model_text(id) && is_session_id(tenant, id.substr(0, id.find(':')));
+}
+
+std::string name_by_load(std::string_view model_id) { return std::string(model_id) + kByLoad; }
+
+bool is_by_load(std::string_view name) { return name.ends_with(kByLoad); }
+
+std::string id_of_name(std::string_view name) {
+  if (is_by_load(name)) name.remove_suffix(1);
+  return std::string(name);
 }
 
 std::string format_promise(const Promise& promise) {

@@ -29,6 +29,14 @@ inline constexpr std::uint32_t kMaxModelNumber = 9999;
 [[nodiscard]] std::string make_model_id(std::string_view session, std::uint32_t number);
 [[nodiscard]] bool is_model_id(TenantId tenant, std::string_view id);
 
+// A model that load_weights made without create_model: the load is number 1 of its stream, and the
+// client's numbers, which begin at 1 behind it, are one less than the stream's. Its name in the job
+// says so, also after a restart.
+[[nodiscard]] std::string name_by_load(std::string_view model_id);
+[[nodiscard]] bool is_by_load(std::string_view name);
+// The id of a model of that name.
+[[nodiscard]] std::string id_of_name(std::string_view name);
+
 // "KIND/MODEL/A/B/TEXT"
 struct Promise {
   enum Kind : char {
@@ -40,7 +48,8 @@ struct Promise {
     kSaveSampler = 'p',  // the same, sampler_weights
     kPublish = 's',      // a: seq, which is the version
     kLoadWeights = 'l',
-    kSample = 'g',  // a: which run of plexrld, b: which sample
+    kCreateByLoad = 'r',  // a: rank, b: 1 with the optimizer, text: "FILE/BASE"
+    kSample = 'g',        // a: which run of plexrld, b: which sample
   };
   Kind kind = kCreateModel;
   std::string model;

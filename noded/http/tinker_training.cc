@@ -10,10 +10,6 @@
 namespace plexrl::http {
 namespace {
 
-void answer_promise(Exchange& exchange, const Promise& promise) {
-  answer_json(exchange, Json{{"request_id", format_promise(promise)}, {"model_id", promise.model}});
-}
-
 struct NewModel {
   std::string session, base;
   std::uint32_t number = 0, rank = 32, seed = 0;
@@ -48,13 +44,7 @@ NewModel read_new_model(TenantId tenant, BodyFields& fields) {
   if (model.base.empty())
     fields.refuse("base_model", error(Code::INVALID_ARGUMENT, "the name of a base is needed"));
   if (const Json* const lora = fields.find("lora_config")) read_lora(*lora, model, fields);
-  if (const Json* const optimizer = fields.find("optimizer_config")) {
-    const auto type = optimizer->is_object() ? optimizer->find("type") : optimizer->end();
-    const bool adam = optimizer->is_object() && (type == optimizer->end() || *type == "adamw");
-    if (!adam)
-      fields.refuse("optimizer_config",
-                    error(Code::UNSUPPORTED, "AdamW is the only optimizer here"));
-  }
+  check_optimizer(fields);
   return model;
 }
 
@@ -85,10 +75,28 @@ void begin_op(HttpContext& context, Exchange& exchange, TenantId tenant, Parse p
 
 }  // namespace
 
+void answer_promise(Exchange& exchange, const Promise& promise) {
+  answer_json(exchange, Json{{"request_id", format_promise(promise)}, {"model_id", promise.model}});
+}
+
 runtime::Model* find_tinker_model(HttpContext& context, TenantId tenant, const std::string& id) {
   if (!is_model_id(tenant, id)) return nullptr;
-  runtime::Model* const model = context.node.models().find(tenant, id);
+  runtime::Model* model = context.node.models().find(tenant, id);
+  if (model == nullptr) model = context.node.models().find(tenant, name_by_load(id));
   return model == nullptr || model->removing ? nullptr : model;
+}
+
+std::uint64_t stream_number(const runtime::Model& model, std::uint64_t seq) {
+  return is_by_load(model.name) ? seq + 1 : seq;
+}
+
+void check_optimizer(BodyFields& fields) {
+  const Json* const optimizer = fields.find("optimizer_config");
+  if (optimizer == nullptr) return;
+  const auto type = optimizer->is_object() ? optimizer->find("type") : optimizer->end();
+  const bool adam = optimizer->is_object() && (type == optimizer->end() || *type == "adamw");
+  if (adam) return;
+  fields.refuse("optimizer_config", error(Code::UNSUPPORTED, "AdamW is the only optimizer here"));
 }
 
 void submit_training(HttpContext& context, Exchange& exchange, TenantId tenant,
@@ -96,6 +104,7 @@ void submit_training(HttpContext& context, Exchange& exchange, TenantId tenant,
   const runtime::Model* const model = find_tinker_model(context, tenant, request.model_id);
   if (model == nullptr) return answer_unknown(exchange, "model", request.model_id);
   const ModelId id = model->id;
+  request.seq = stream_number(*model, request.seq);
   struct Told {
     Status status;
     std::uint32_t retry_after_ms = 0;
@@ -143,7 +152,7 @@ void begin_tinker_get_info(HttpContext& context, Exchange& exchange, TenantId te
   if (model == nullptr) return;
   answer_json(exchange, Json{{"type", "get_info"},
                              {"model_data", {{"model_name", model->base}}},
-                             {"model_id", model->name},
+                             {"model_id", id_of_name(model->name)},
                              {"is_lora", model->mode == wire::TrainMode::Lora},
                              {"lora_rank", model->lora_rank},
                              {"model_name", model->base}});
@@ -152,7 +161,7 @@ void begin_tinker_get_info(HttpContext& context, Exchange& exchange, TenantId te
 void begin_tinker_unload(HttpContext& context, Exchange& exchange, TenantId tenant) {
   const runtime::Model* const model = named_model(context, exchange, tenant);
   if (model == nullptr) return;
-  const Promise promise{Promise::kUnloadModel, model->name, 0, 0, ""};
+  const Promise promise{Promise::kUnloadModel, id_of_name(model->name), 0, 0, ""};
   const Status removed = context.node.model_service().remove(tenant, model->id);
   if (!removed.ok()) return answer_refusal(exchange, removed);
   answer_promise(exchange, promise);

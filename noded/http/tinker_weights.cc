@@ -2,6 +2,7 @@
 // Saves and loads of a Tinker training stream. A checkpoint with a name is a file of the user's in
 // the service's store, with the optimizer, whichever of the two saves made it: it outlives the job
 // and plexrld. Without a name save_weights_for_sampler publishes the weights as a version.
+#include "http/checkpoint_load.h"
 #include "http/tinker_calls.h"
 #include "http/tinker_routes.h"
 #include "http/tinker_state.h"
@@ -67,7 +68,7 @@ void begin_save(HttpContext& context, Exchange& exchange, TenantId tenant, bool 
   args.target = save->publish ? wire::SaveTarget::Sampler : wire::SaveTarget::Store;
   if (!save->publish && request.refusal.ok()) {
     args.name = checkpoint_file({request.model_id, for_sampler, save->name});
-    if (!context.node.op_service().knows(model->id, request.seq))
+    if (!context.node.op_service().knows(model->id, stream_number(*model, request.seq)))
       request.refusal = prepare(context, *context.node.tenants().find(tenant), *model, args.name,
                                 save->overwrite);
   }
@@ -77,6 +78,46 @@ void begin_save(HttpContext& context, Exchange& exchange, TenantId tenant, bool 
                                            : Promise::kSaveWeights;
   submit_training(context, exchange, tenant, std::move(request), kind,
                   save->publish ? "" : save->name);
+}
+
+void refuse_access_token(BodyFields& fields) {
+  if (fields.find("weights_access_token") == nullptr) return;
+  fields.refuse("weights_access_token",
+                error(Code::UNSUPPORTED, "checkpoints are their user's only"));
+}
+
+// The model is made, and loads, when its promise is asked for.
+void begin_create_by_load(HttpContext& context, Exchange& exchange, TenantId tenant,
+                          BodyFields& fields) {
+  std::string session, path, base;
+  std::uint32_t number = 0;
+  bool optimizer = false;
+  fields.read("session_id", &session);
+  if (!is_session_id(tenant, session)) return answer_unknown(exchange, "session", session);
+  fields.read("model_seq_id", &number, 0, kMaxModelNumber);
+  if (fields.find("model_seq_id") == nullptr)
+    fields.refuse("model_seq_id", error(Code::INVALID_ARGUMENT, "a number is needed"));
+  fields.read("path", &path);
+  fields.read("optimizer", &optimizer);
+  fields.read("base_model", &base);
+  check_optimizer(fields);
+  refuse_access_token(fields);
+  const auto checkpoint = parse_checkpoint_path(path);
+  if (!checkpoint) fields.refuse("path", checkpoint.error());
+  if (!fields.status().ok()) return answer_refusal(exchange, fields.status(), 0, fields.field());
+  const std::string file = checkpoint_file(*checkpoint);
+  const auto described =
+      context.node.checkpoints().described(context.node.tenants().find(tenant)->uid, file);
+  if (!described) return answer_unknown(exchange, "checkpoint", path);
+  const auto origin = read_origin(*described);
+  if (!origin) return answer_refusal(exchange, origin.error());
+  if (!base.empty() && base != origin->base)
+    return answer_refusal(
+        exchange,
+        error(Code::UNSUPPORTED, "'base_model': the checkpoint is of '%s'", origin->base.c_str()),
+        0, "base_model");
+  answer_promise(exchange, {Promise::kCreateByLoad, make_model_id(session, number), origin->rank,
+                            optimizer ? 1U : 0U, file + "/" + origin->base});
 }
 
 }  // namespace
@@ -94,9 +135,7 @@ void begin_tinker_load_weights(HttpContext& context, Exchange& exchange, TenantI
   if (!body) return answer_refusal(exchange, body.error());
   BodyFields fields(*body);
   if (fields.find("session_id") != nullptr)
-    return answer_refusal(exchange,
-                          error(Code::UNSUPPORTED, "'session_id': make the model by create_model"),
-                          0, "session_id");
+    return begin_create_by_load(context, exchange, tenant, fields);
   TrainRequest request;
   read_stream_fields(fields, request);
   if (!fields.status().ok()) return answer_refusal(exchange, fields.status(), 0, fields.field());
@@ -106,9 +145,7 @@ void begin_tinker_load_weights(HttpContext& context, Exchange& exchange, TenantI
   args.with_optimizer = false;
   fields.read("path", &path);
   fields.read("optimizer", &args.with_optimizer);
-  if (fields.find("weights_access_token") != nullptr)
-    fields.refuse("weights_access_token",
-                  error(Code::UNSUPPORTED, "checkpoints are their user's only"));
+  refuse_access_token(fields);
   const auto checkpoint = parse_checkpoint_path(path);
   if (!checkpoint) fields.refuse("path", checkpoint.error());
   if (checkpoint) args.name = checkpoint_file(*checkpoint);

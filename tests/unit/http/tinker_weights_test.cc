@@ -174,6 +174,37 @@ TEST_F(TinkerWeightsTest, CheckpointsAreListedAndRemoved) {
   EXPECT_EQ(stranger.status, 404);
 }
 
+// One call in place of weights_info, create_model and load_weights; the next call has number 1.
+TEST_F(TinkerWeightsTest, AModelIsMadeByALoad) {
+  const std::string path = save("save_weights", 1, {{"path", "a"}})["path"];
+  json load{{"session_id", session_}, {"model_seq_id", 7}, {"path", path}, {"optimizer", true}};
+  const json promise = ask("load_weights", load);
+  const std::string made = result(promise)["model_id"];
+  EXPECT_EQ(made, session_ + ":train:7");
+  EXPECT_EQ(ask("load_weights", load), promise);
+  EXPECT_EQ(result(promise)["type"], "load_weights");
+  EXPECT_EQ(ask("get_info", {{"model_id", made}})["model_id"], made);
+  EXPECT_TRUE(result(ask("forward_backward", pass(made, 1))).contains("metrics"));
+  const json stepped = ask("optim_step", step(made, 2));
+  EXPECT_TRUE(result(stepped).contains("metrics"));
+  EXPECT_EQ(ask("optim_step", step(made, 2)), stepped);
+  const json named{{"model_id", made}, {"seq_id", 3}, {"path", "b"}};
+  EXPECT_EQ(result(ask("save_weights", named))["path"], "tinker://" + made + "/weights/b");
+  EXPECT_EQ(result(ask("save_weights", named))["path"], "tinker://" + made + "/weights/b");
+  EXPECT_EQ(get("training_runs/" + made).status, 200);
+  // The number is taken, by either way.
+  EXPECT_EQ(new_model(session_, 7)["category"], "user");
+  load["model_seq_id"] = 0;
+  EXPECT_EQ(result(ask("load_weights", load))["category"], "user");
+  load["model_seq_id"] = 8;
+  load["base_model"] = "other";
+  EXPECT_EQ(ask("load_weights", load, 400)["field"], "base_model");
+  load.erase("base_model");
+  load["path"] = path + "b";
+  (void)ask("load_weights", load, 404);
+  EXPECT_EQ(result(ask("unload_model", {{"model_id", made}}))["model_id"], made);
+}
+
 TEST_F(TinkerWeightsTest, ANameIsTakenOnce) {
   const json body{{"model_id", model_}, {"seq_id", 1}, {"path", "a"}};
   const json promise = ask("save_weights", body);
