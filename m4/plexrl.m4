@@ -69,12 +69,16 @@ AC_DEFUN([PLEXRL_WITH_TORCH], [
   AM_CONDITIONAL([ENGINE_TORCH], [test "$enable_engine_torch" = yes])
 ])
 
+# --with-ucx: without it the transport between nodes has its loopback only, and plexrld no other nodes.
 AC_DEFUN([PLEXRL_WITH_UCX], [
   AC_ARG_WITH([ucx], [AS_HELP_STRING([--with-ucx], [transfer between nodes by UCX (default: when found)])], [], [with_ucx=check])
-  ucx_summary="off"
+  have_ucx=no
+  ucx_summary="off; loopback only"
   AS_IF([test "$with_ucx" != no], [
-    PKG_CHECK_MODULES([UCX], [ucx], [ucx_summary="found; jobs of this version stay on one node, so it is not used yet"],
-      [AS_IF([test "$with_ucx" != check], [AC_MSG_ERROR([--with-ucx: not found: install libucx-dev])])])])
+    PKG_CHECK_MODULES([UCX], [ucx >= 1.13], [have_ucx=yes; ucx_summary="$($PKG_CONFIG --modversion ucx)"],
+      [AS_IF([test "$with_ucx" != check], [AC_MSG_ERROR([--with-ucx: UCX 1.13 or newer not found: install libucx-dev])])
+       ucx_summary="off (no UCX 1.13 or newer: install libucx-dev); loopback only"])])
+  AM_CONDITIONAL([HAVE_UCX], [test $have_ucx = yes])
 ])
 
 # The CUDA driver is opened at run time: every build has the cuda device backend and none needs CUDA's
