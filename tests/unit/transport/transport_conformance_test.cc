@@ -370,7 +370,7 @@ class LoopbackFaults : public TransportTest {
   // Time passes, step by step, until it is so; the workers look when they are called.
   bool pass_time_until(const std::function<bool()>& done) {
     loop_.each = [this] {
-      clock_.advance(kSecond);
+      clock_.advance({kSecond.ns / 5});  // slowly enough for a busy machine to answer pings
       if (holder_.transport) holder_.transport->set_epoch(0);
       if (taker_.transport) taker_.transport->set_epoch(0);
     };
@@ -408,7 +408,7 @@ TEST_P(LoopbackFaults, SilenceEndsTheConnection) {
 TEST_P(LoopbackFaults, AnIdleConnectionLives) {
   start_with_clock();
   const TimePoint begin = clock_.now();
-  ASSERT_TRUE(pass_time_until([&] { return clock_.now() - begin > Duration{120 * kSecond.ns}; }));
+  ASSERT_TRUE(pass_time_until([&] { return clock_.now() - begin > Duration{30 * kSecond.ns}; }));
   EXPECT_TRUE(taker_.closed.empty());
   EXPECT_TRUE(holder_.closed.empty());
 }

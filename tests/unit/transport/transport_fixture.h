@@ -48,7 +48,7 @@ class TestLoop {
   bool until(const std::function<bool()>& done) {
     const auto cap = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (!done()) {
-      turn(std::chrono::milliseconds(each ? 1 : 20));
+      turn(std::chrono::milliseconds(each ? 5 : 20));
       if (each) each();
       if (std::chrono::steady_clock::now() > cap) return false;
     }
