@@ -113,32 +113,21 @@ Bf16Math best_math() noexcept {
 
 Bf16Math used_math = best_math();
 
-using ColumnsAt = void (*)(const Product& m, std::int64_t first, std::int64_t end,
-                           std::int64_t col);
-using BackColumnsAt = void (*)(const Product& m, std::int64_t col);
+struct Method {
+  void (*columns_at)(const Product& m, std::int64_t first, std::int64_t end, std::int64_t col);
+  void (*back_columns_at)(const Product& m, std::int64_t col);
+};
 
-ColumnsAt columns_function() noexcept {
+Method used_method() noexcept {
   switch (used_math) {
     case Bf16Math::kInstruction:
-      return with_instruction::columns_at;
+      return {with_instruction::columns_at, with_instruction::back_columns_at};
     case Bf16Math::kWidened:
-      return widened::columns_at;
+      return {widened::columns_at, widened::back_columns_at};
     case Bf16Math::kNarrow:
       break;
   }
-  return narrow::columns_at;
-}
-
-BackColumnsAt back_columns_function() noexcept {
-  switch (used_math) {
-    case Bf16Math::kInstruction:
-      return with_instruction::back_columns_at;
-    case Bf16Math::kWidened:
-      return widened::back_columns_at;
-    case Bf16Math::kNarrow:
-      break;
-  }
-  return narrow::back_columns_at;
+  return {narrow::columns_at, narrow::back_columns_at};
 }
 
 PLEXRL_SIMD void round_range(const float* x, Bf16* y, std::int64_t count) {
@@ -170,23 +159,24 @@ void widen_bf16(const Bf16* x, float* y, std::int64_t count) { widen_range(x, y,
 void row_gemm_bf16(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, std::int64_t in,
                    std::int64_t out) {
   const Product m{x, w, y, rows, in, out};
-  const ColumnsAt columns_at = columns_function();
+  const Method method = used_method();
   const std::int64_t blocks = (rows + kRowBlock - 1) / kRowBlock;
   const std::int64_t columns = (out + kColumns - 1) / kColumns;
   const bool large = rows * in * out > (1 << 20);
 #pragma omp parallel for collapse(2) schedule(static) if (large)
   for (std::int64_t block = 0; block < blocks; ++block)
     for (std::int64_t column = 0; column < columns; ++column)
-      columns_at(m, block * kRowBlock, std::min((block + 1) * kRowBlock, rows), column * kColumns);
+      method.columns_at(m, block * kRowBlock, std::min((block + 1) * kRowBlock, rows),
+                        column * kColumns);
 }
 
 void row_gemm_bf16_back(const Bf16* x, const Bf16* w, float* y, std::int64_t rows, std::int64_t out,
                         std::int64_t in) {
   const Product m{x, w, y, rows, in, out};
-  const BackColumnsAt columns_at = back_columns_function();
+  const Method method = used_method();
   const bool large = rows * in * out > (1 << 20);
 #pragma omp parallel for schedule(static) if (large)
-  for (std::int64_t col = 0; col < in; col += kBackColumns) columns_at(m, col);
+  for (std::int64_t col = 0; col < in; col += kBackColumns) method.back_columns_at(m, col);
 }
 
 Bf16Math bf16_math() noexcept { return used_math; }
