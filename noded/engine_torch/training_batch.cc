@@ -61,6 +61,9 @@ Order similar_together(const std::vector<Datum>& data) {
 std::vector<Group> find_groups(const std::vector<Datum>& data, const Order& order,
                                std::int64_t most) {
   const std::size_t count = order.size();
+  std::vector<std::int64_t> common(count, 0);  // with the one before
+  for (std::size_t i = 1; i < count; ++i)
+    common[i] = common_prefix(data[order[i - 1]], data[order[i]]);
   std::vector<std::int64_t> saved(count + 1, 0);
   std::vector<Group> best(count);
   for (std::size_t i = count; i-- > 0;) {
@@ -70,7 +73,7 @@ std::vector<Group> find_groups(const std::vector<Datum>& data, const Order& orde
     saved[i] = saved[i + 1];
     for (std::size_t j = i + 1; j < count; ++j) {
       const Datum& datum = data[order[j]];
-      prefix = std::min({prefix, common_prefix(data[order[j - 1]], datum), size_of(datum) - 1});
+      prefix = std::min({prefix, common[j], size_of(datum) - 1});
       longest = std::max(longest, size_of(datum));
       const auto rows = static_cast<std::int64_t>(j + 1 - i);
       // A shorter prefix with more rows fits even less.
