@@ -12,7 +12,7 @@ import venv
 
 from service import CONFIG, Service, free_port
 
-VERSIONS = ("0.25.0",)
+VERSIONS = ("0.25.0", "0.38.0")
 STEPS = 30
 
 
