@@ -275,7 +275,7 @@ bool worth_keeping(Code code) { return code == Code::CANCELLED || code == Code::
 
 Result<ImportedModel> import_gguf(const std::string& from, const std::string& to,
                                   const ImportProgress& progress) {
-  const UniqueFd fd(::open(from.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd)
     return errno_error(errno == ENOENT ? Code::NOT_FOUND : Code::IO, errno, "open '%s'",
                        from.c_str());

@@ -171,6 +171,8 @@ namespace {
 
 // What `plexrl train --checkpoint` names is text, beside which the model lies.
 bool begins_like_json(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return false;
   std::ifstream file(path, std::ios::binary);
   char first[2] = {};
   return file.read(first, sizeof first) && first[0] == '{' && first[1] == '"';

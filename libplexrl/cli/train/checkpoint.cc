@@ -56,7 +56,7 @@ Result<Checkpoint::Loaded> Checkpoint::read() const {
   if (name.empty() || name.find('/') != name.npos)
     return error(Code::CORRUPT, "checkpoint '%s': 'model_file' is not a file name", path_.c_str());
   const auto path = std::filesystem::path(path_).parent_path() / name;
-  loaded.model.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  loaded.model.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!loaded.model)
     return errno_error(Code::NOT_FOUND, errno, "checkpoint: open '%s'", path.c_str());
   loaded.sha256 = text_of(document, "sha256");

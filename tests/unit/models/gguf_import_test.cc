@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/gguf_import.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -162,6 +165,14 @@ TEST_F(ImportTest, WhatIsNotKnownIsNamed) {
     EXPECT_FALSE(fs::exists(out()));
     EXPECT_FALSE(fs::exists(out() + ".partial"));
   }
+}
+
+TEST_F(ImportTest, AFifoIsNotWaitedFor) {
+  const std::string fifo = testing::TempDir() + "plexrl_fifo_" + std::to_string(::getpid());
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto made = import_gguf(fifo, fifo + ".out", [](auto...) { return true; });
+  ::unlink(fifo.c_str());
+  EXPECT_EQ(made.error().code(), Code::INVALID_ARGUMENT);
 }
 
 TEST_F(ImportTest, NothingIsOverwrittenAndLeftoversAre) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/model_export.h"
 
+#include <sys/stat.h>
+
 #include <fstream>
 
 #include "models/adapter.h"
@@ -162,6 +164,8 @@ TEST_F(ModelExportTest, AFullModelGetsItsBasesConfiguration) {
   EXPECT_EQ(state.code(), Code::INVALID_ARGUMENT);
   EXPECT_NE(state.text().find("run.ckpt.STEP.safetensors"), std::string::npos) << state.text();
   EXPECT_EQ(saved_kind(dir_ / "base/model.safetensors").error().code(), Code::INVALID_ARGUMENT);
+  ASSERT_EQ(::mkfifo((dir_ / "fifo").c_str(), 0600), 0);
+  EXPECT_FALSE(saved_kind(dir_ / "fifo").has_value()) << "and does not wait for a writer";
   const auto made = export_full(
       {dir_ / "full.safetensors", dir_ / "base", dir_ / "out", DType::kBF16, shapes()}, go_on_);
   ASSERT_TRUE(made.has_value()) << made.error().to_string();
