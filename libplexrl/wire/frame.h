@@ -33,6 +33,8 @@ inline constexpr std::uint16_t kFrameVersion = 1;
 inline constexpr std::uint8_t kFrameTypeMessage = 1;
 // Hello.protocol and EngineHello.protocol: the version of the messages inside the frames.
 inline constexpr std::uint32_t kProtocolVersion = 1;
+// Of engine.fbs: an engine of another version is ended, and its models go on from their commits.
+inline constexpr std::uint32_t kEngineProtocolVersion = 2;
 // Most fds that any frame may carry, whatever a channel's own limit says.
 inline constexpr std::uint32_t kMaxFrameFds = 8;
 

@@ -52,6 +52,7 @@ class FakeEngineImpl final : public FakeEngine {
     TimePoint ends;
     bool yield_asked = false;
     UniqueFd file;  // of a save or load
+    std::unique_ptr<FakeTime::Alarm> alarm;
   };
 
   // Runs later, from the loop, unless the engine object is gone by then.
@@ -63,13 +64,16 @@ class FakeEngineImpl final : public FakeEngine {
                   const std::vector<int>& fds);
   void run_op(std::uint64_t call, const wire::EngineRunOpT& request, const std::vector<int>& fds);
   void begin_op(std::uint64_t call, wire::EngineRunOpT request, const std::vector<int>& fds);
-  void wait_until(TimePoint when);
-  void wake();
-  void finish_op();
-  void yield_op();
-  void ask_yield(std::uint64_t op);
-  void drop_op(std::uint64_t op);
-  void end_run(Result<Reply> result);
+  [[nodiscard]] Running* find_running(std::uint64_t op);
+  [[nodiscard]] bool joins(const wire::EngineRunOpT& request) const;
+  void wait_until(Running& op, TimePoint when);
+  void wake(std::uint64_t number);
+  void finish_op(Running& op);
+  void yield_op(Running& op);
+  void ask_yield(std::uint64_t number);
+  void drop_op(std::uint64_t number);
+  void drop_running(std::uint64_t number);
+  void end_run(Running& op, Result<Reply> result);
   void describe_last(wire::EngineHelloT& hello) const;
   [[nodiscard]] Reply pong(std::uint64_t nonce) const;
   [[nodiscard]] Duration op_time(std::uint64_t op);
@@ -86,20 +90,19 @@ class FakeEngineImpl final : public FakeEngine {
   std::uint64_t last_call_ = 0;
   std::map<std::uint64_t, ReplyHandler> outstanding_;
   std::vector<std::pair<std::uint64_t, wire::EngineBodyUnion>> behind_fill_;
-  std::optional<Running> running_;
+  std::map<std::uint64_t, Running> running_;
   struct Held {
     std::uint64_t model = 0;
     bool training = false;
     Duration left;
   };
   std::map<std::uint64_t, Held> yielded_;
-  struct Last {  // the op that ended last, for a plexrld that did not hear of it
+  struct Last {  // the op that ended last, no generate, for a plexrld that did not hear of it
     std::uint64_t op = 0;
     bool training = false;
     Result<wire::EngineBodyUnion> answer = error(Code::INTERNAL, "none");
   };
   Last last_;
-  std::unique_ptr<FakeTime::Alarm> alarm_;
 };
 
 void FakeEngineImpl::later(std::function<void()> callback) {
@@ -120,7 +123,7 @@ void FakeEngineImpl::start() {
   later([this] {
     if (!connected_) return;
     wire::EngineHelloT hello = program_->hello();
-    if (running_) hello.running_op = running_->request.op;
+    if (!running_.empty()) hello.running_op = running_.begin()->first;
     describe_last(hello);
     listener_.on_engine_up(spec_.id, hello, program_->pool_fds());
   });
@@ -180,11 +183,10 @@ void FakeEngineImpl::die(const char* why) {
   if (!program_) return;
   program_.reset();
   connected_ = false;
-  running_.reset();
+  running_.clear();
   yielded_.clear();
   behind_fill_.clear();
   last_ = {};
-  alarm_.reset();
   const Status status = error(Code::ENGINE_DOWN, "engine %llu: %s",
                               static_cast<unsigned long long>(spec_.id.value), why);
   for (const auto& [call, handler] : outstanding_) answer(call, status);
@@ -195,8 +197,7 @@ void FakeEngineImpl::stop(Duration) {
   outstanding_.clear();
   behind_fill_.clear();
   connected_ = false;
-  running_.reset();
-  alarm_.reset();
+  running_.clear();
   program_.reset();
   alive_ = std::make_shared<int>(0);  // no callback follows
 }
@@ -205,16 +206,18 @@ void FakeEngineImpl::detach() {
   outstanding_.clear();
   behind_fill_.clear();
   connected_ = false;
-  if (running_) running_->call = 0;
   alive_ = std::make_shared<int>(0);
   // The end of an op without time was on its way; it still has to come.
-  if (running_) wait_until(running_->ends);
+  for (auto& [number, op] : running_) {
+    op.call = 0;
+    wait_until(op, op.ends);
+  }
 }
 
 Reply FakeEngineImpl::pong(std::uint64_t nonce) const {
   wire::EnginePongT pong;
   pong.nonce = nonce;
-  if (running_) pong.running_op = running_->request.op;
+  if (!running_.empty()) pong.running_op = running_.begin()->first;
   pong.op_progress = ops_started_;
   pong.resident_bytes = program_->resident_bytes();
   return reply_with(pong);
@@ -228,15 +231,29 @@ void FakeEngineImpl::run_op(std::uint64_t call, const wire::EngineRunOpT& reques
     if (!last_.answer) return answer(call, last_.answer.error());
     return answer(call, reply_of(*last_.answer));
   }
-  if (running_ && running_->request.op == request.op) {
-    running_->call = call;
+  if (Running* const op = find_running(request.op)) {
+    op->call = call;
     return;
   }
-  if (running_)
+  if (!running_.empty() && !joins(request))
     return answer(call, error(Code::INVALID_ARGUMENT, "op %llu came while op %llu runs",
                               static_cast<unsigned long long>(request.op),
-                              static_cast<unsigned long long>(running_->request.op)));
+                              static_cast<unsigned long long>(running_.begin()->first)));
   begin_op(call, request, fds);
+}
+
+FakeEngineImpl::Running* FakeEngineImpl::find_running(std::uint64_t op) {
+  const auto found = running_.find(op);
+  return found == running_.end() ? nullptr : &found->second;
+}
+
+// Generate ops of other adapters run beside those that run.
+bool FakeEngineImpl::joins(const wire::EngineRunOpT& request) const {
+  return spec_.mode == wire::TrainMode::Lora && request.args.AsGenerateArgs() != nullptr &&
+         std::all_of(running_.begin(), running_.end(), [&](const auto& entry) {
+           const wire::EngineRunOpT& other = entry.second.request;
+           return other.args.AsGenerateArgs() != nullptr && other.model != request.model;
+         });
 }
 
 void FakeEngineImpl::begin_op(std::uint64_t call, wire::EngineRunOpT request,
@@ -246,14 +263,14 @@ void FakeEngineImpl::begin_op(std::uint64_t call, wire::EngineRunOpT request,
   last_ = {};
   if (options_.die_at_op == ops_started_) return die("killed by signal 9");
   const TimePoint now = time_->now();
-  const Duration time = op_time(request.op);
+  const std::uint64_t number = request.op;
+  const Duration time = op_time(number);
   UniqueFd file(fds.empty() ? -1 : ::fcntl(fds.front(), F_DUPFD_CLOEXEC, 0));
-  running_ = Running{std::move(request), call, now, now + time, false, std::move(file)};
-  if (options_.die_in_op == ops_started_) return wait_until(now + Duration{time.ns / 2});
-  if (time.ns > 0) return wait_until(running_->ends);
-  later([this, op = running_->request.op] {
-    if (running_ && running_->request.op == op) wake();
-  });
+  Running& op = running_[number];
+  op = Running{std::move(request), call, now, now + time, false, std::move(file), nullptr};
+  if (options_.die_in_op == ops_started_) return wait_until(op, now + Duration{time.ns / 2});
+  if (time.ns > 0) return wait_until(op, op.ends);
+  later([this, number] { wake(number); });
 }
 
 Duration FakeEngineImpl::op_time(std::uint64_t op) {
@@ -264,52 +281,56 @@ Duration FakeEngineImpl::op_time(std::uint64_t op) {
   return left;
 }
 
-void FakeEngineImpl::wait_until(TimePoint when) {
-  alarm_ = time_->call_at(when, [this] { wake(); });
+void FakeEngineImpl::wait_until(Running& op, TimePoint when) {
+  op.alarm = time_->call_at(when, [this, number = op.request.op] { wake(number); });
 }
 
-void FakeEngineImpl::wake() {
-  if (!running_) return;
+void FakeEngineImpl::wake(std::uint64_t number) {
+  Running* const op = find_running(number);
+  if (op == nullptr) return;
   const TimePoint now = time_->now();
   if (options_.die_in_op != 0 && options_.die_in_op == ops_started_)
     return die("killed by signal 9");
-  if (now >= running_->ends) return finish_op();
-  if (running_->yield_asked) return yield_op();
-  wait_until(running_->ends);
+  if (now >= op->ends) return finish_op(*op);
+  if (op->yield_asked) return yield_op(*op);
+  wait_until(*op, op->ends);
 }
 
-void FakeEngineImpl::finish_op() {
-  const wire::EngineRunOpT& request = running_->request;
-  auto value = program_->run(request, running_->file.get());
+void FakeEngineImpl::finish_op(Running& op) {
+  const wire::EngineRunOpT& request = op.request;
+  const auto* const generate = request.args.AsGenerateArgs();
+  if (options_.die_at_seed != 0 && generate != nullptr && generate->seed == options_.die_at_seed)
+    return die("killed by signal 9");
+  auto value = program_->run(request, op.file.get());
   program_->unmap_kv(request.model);
-  if (!value) return end_run(value.error());
+  if (!value) return end_run(op, value.error());
   wire::EngineOpDoneT done;
   done.op = request.op;
   done.value = std::move(value).value();
-  done.run_ns = static_cast<std::uint64_t>((time_->now() - running_->since).ns);
-  end_run(reply_with(std::move(done)));
+  done.run_ns = static_cast<std::uint64_t>((time_->now() - op.since).ns);
+  end_run(op, reply_with(std::move(done)));
 }
 
-void FakeEngineImpl::yield_op() {
+void FakeEngineImpl::yield_op(Running& op) {
   wire::EngineYieldedT yielded;
   const TimePoint now = time_->now();
-  yielded.op = running_->request.op;
-  yielded.run_ns = static_cast<std::uint64_t>((now - running_->since).ns);
-  program_->yielded(running_->request);
-  yielded_[yielded.op] = {running_->request.model, running_->request.seq > 0, running_->ends - now};
-  end_run(reply_with(yielded));
+  yielded.op = op.request.op;
+  yielded.run_ns = static_cast<std::uint64_t>((now - op.since).ns);
+  program_->yielded(op.request);
+  yielded_[yielded.op] = {op.request.model, op.request.seq > 0, op.ends - now};
+  end_run(op, reply_with(yielded));
 }
 
-void FakeEngineImpl::end_run(Result<Reply> result) {
-  const Running ended = std::move(*running_);
-  running_.reset();
+void FakeEngineImpl::end_run(Running& op, Result<Reply> result) {
+  const auto ended = running_.extract(op.request.op);
+  const wire::EngineRunOpT& request = ended.mapped().request;
   const bool yielded = result && result->body.AsEngineYielded() != nullptr;
-  if (!yielded) {
-    last_ = {ended.request.op, ended.request.seq > 0, error(Code::INTERNAL, "none")};
+  if (!yielded && request.args.AsGenerateArgs() == nullptr) {
+    last_ = {request.op, request.seq > 0, error(Code::INTERNAL, "none")};
     if (result) last_.answer = result->body;
     if (!result) last_.answer = result.error();
   }
-  if (ended.call != 0) answer(ended.call, std::move(result));
+  if (ended.mapped().call != 0) answer(ended.mapped().call, std::move(result));
 }
 
 void FakeEngineImpl::describe_last(wire::EngineHelloT& hello) const {
@@ -323,25 +344,33 @@ void FakeEngineImpl::describe_last(wire::EngineHelloT& hello) const {
   }
 }
 
-void FakeEngineImpl::ask_yield(std::uint64_t op) {
-  if (!running_ || running_->request.op != op || running_->yield_asked) return;
-  if (options_.never_yield || !yields(running_->request)) return;
-  running_->yield_asked = true;
+void FakeEngineImpl::ask_yield(std::uint64_t number) {
+  Running* const op = find_running(number);
+  if (op == nullptr || op->yield_asked) return;
+  if (options_.never_yield || !yields(op->request)) return;
+  op->yield_asked = true;
   const TimePoint point = time_->now() + options_.yield_every;
-  if (point < running_->ends) wait_until(point);
+  if (point < op->ends) wait_until(*op, point);
 }
 
-void FakeEngineImpl::drop_op(std::uint64_t op) {
+void FakeEngineImpl::drop_op(std::uint64_t number) {
   for (auto held = yielded_.begin(); held != yielded_.end();) {
-    const bool drops = op == 0 ? !held->second.training : held->first == op;
+    const bool drops = number == 0 ? !held->second.training : held->first == number;
     if (drops) program_->dropped(held->second.model, held->first);
     held = drops ? yielded_.erase(held) : std::next(held);
   }
-  if (op == 0 ? !last_.training : last_.op == op) last_ = {};
-  if (op == 0 || !running_ || running_->request.op != op) return;
-  program_->dropped(running_->request.model, op);
-  alarm_.reset();
-  end_run(error(Code::CANCELLED, "op %llu was dropped", static_cast<unsigned long long>(op)));
+  if (number == 0 ? !last_.training : last_.op == number) last_ = {};
+  std::vector<std::uint64_t> running;
+  for (const auto& [each, op] : running_)
+    if (number == 0 ? op.request.seq == 0 : each == number) running.push_back(each);
+  for (const std::uint64_t each : running) drop_running(each);
+}
+
+void FakeEngineImpl::drop_running(std::uint64_t number) {
+  Running& op = running_.at(number);
+  program_->dropped(op.request.model, number);
+  end_run(op,
+          error(Code::CANCELLED, "op %llu was dropped", static_cast<unsigned long long>(number)));
   last_ = {};
 }
 

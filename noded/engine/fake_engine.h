@@ -29,6 +29,7 @@ struct FakeEngineOptions {
   // Faults. Ops are counted from 1 over the life of the engine object, across restarts.
   std::uint64_t die_at_op = 0;      // ends, as by SIGKILL, when this op starts; 0: never
   std::uint64_t die_in_op = 0;      // ends after half of its time
+  std::uint64_t die_at_seed = 0;    // ends when a generate with this seed would end
   bool never_yield = false;         // EngineYield is accepted and ignored
   std::uint32_t fail_resumes = 0;   // the next N EngineResume fail with NO_CAPACITY
   std::uint32_t fail_suspends = 0;  // the next N EngineSuspend fail with IO

@@ -266,7 +266,7 @@ void FakeProgram::dropped(std::uint64_t model, std::uint64_t op) {
 
 wire::EngineHelloT FakeProgram::hello() const {
   wire::EngineHelloT hello;
-  hello.protocol = wire::kProtocolVersion;
+  hello.protocol = wire::kEngineProtocolVersion;
   hello.engine = spec_.id.value;
   hello.base = spec_.base_name;
   hello.mode = spec_.mode;

@@ -211,8 +211,11 @@ Status ProcessEngine::on_hello(const wire::EngineMessageT& message, std::vector<
   if (hello == nullptr) return error(Code::PROTOCOL, "the engine did not begin with a hello");
   // First, so that a wrong one is ended too: it came by the socket that only our engines have.
   if (pid_ == 0) PLEXRL_TRY(watch(hello->pid));
-  if (hello->protocol != wire::kProtocolVersion || hello->engine != spec_.id.value ||
-      hello->base != spec_.base_name || hello->mode != spec_.mode)
+  if (hello->protocol != wire::kEngineProtocolVersion)
+    return error(Code::PROTOCOL, "the engine at %s speaks version %u of the protocol, not %u",
+                 spec_.socket_path.c_str(), hello->protocol, wire::kEngineProtocolVersion);
+  if (hello->engine != spec_.id.value || hello->base != spec_.base_name ||
+      hello->mode != spec_.mode)
     return error(Code::PROTOCOL, "the engine at %s is another one (id %llu, base '%s')",
                  spec_.socket_path.c_str(), static_cast<Number>(hello->engine),
                  hello->base.c_str());

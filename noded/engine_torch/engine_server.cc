@@ -61,7 +61,7 @@ EngineServer::EngineServer(ServerOptions options, ModelCode& code, BackendFactor
     : options_(std::move(options)),
       table_(code, std::move(open_device)),
       link_(std::move(listener), *this),
-      ops_(table_, link_, inbox_, [this] { pump(); }) {}
+      ops_(table_, link_, inbox_, [this] { on_stopped(); }) {}
 
 EngineServer::~EngineServer() = default;
 
@@ -158,14 +158,26 @@ void EngineServer::describe(const Ticket& ticket, const wire::EngineDescribeT& r
 // of the new run.
 void EngineServer::run(const Ticket& ticket, wire::EngineRunOpT request,
                        std::vector<UniqueFd> fds) {
-  if (waiting_)
-    return answer_status(ticket, error(Code::BUSY, "op %llu waits to run; one op runs at a time",
-                                       static_cast<unsigned long long>(waiting_->request.op)));
-  if (ops_.running_op() == 0 && undoing(request.model)) {
-    waiting_ = WaitingRun{ticket, std::move(request), std::move(fds)};
-    return;
+  if (const Status status = check_waiting(request); !status.ok())
+    return answer_status(ticket, status);
+  if (undoing(request.model))
+    waiting_.push_back({ticket, std::move(request), std::move(fds)});
+  else
+    ops_.run(ticket, std::move(request), std::move(fds));
+}
+
+// One waits for each model at most, and only generate ops wait beside others, as they will run.
+Status EngineServer::check_waiting(const wire::EngineRunOpT& request) const {
+  for (const WaitingRun& waiting : waiting_) {
+    const bool together = waiting.request.args.AsGenerateArgs() != nullptr &&
+                          request.args.AsGenerateArgs() != nullptr &&
+                          waiting.request.model != request.model;
+    if (!together)
+      return error(Code::BUSY, "op %llu waits to run, and op %llu cannot run beside it",
+                   static_cast<unsigned long long>(waiting.request.op),
+                   static_cast<unsigned long long>(request.op));
   }
-  ops_.run(ticket, std::move(request), std::move(fds));
+  return {};
 }
 
 bool EngineServer::undoing(std::uint64_t model) const {
@@ -175,30 +187,42 @@ bool EngineServer::undoing(std::uint64_t model) const {
 }
 
 void EngineServer::run_waiting() {
-  if (!waiting_ || undoing(waiting_->request.model)) return;
-  WaitingRun run = *std::exchange(waiting_, std::nullopt);
-  const std::uint64_t op = run.request.op;
-  ops_.run(run.ticket, std::move(run.request), std::move(run.fds));
-  if (run.yield) ops_.yield(op);
+  std::vector<WaitingRun> ready;
+  for (WaitingRun& waiting : std::exchange(waiting_, {}))
+    (undoing(waiting.request.model) ? waiting_ : ready).push_back(std::move(waiting));
+  for (WaitingRun& run : ready) {
+    const std::uint64_t op = run.request.op;
+    ops_.run(run.ticket, std::move(run.request), std::move(run.fds));
+    if (run.yield) ops_.yield(op);
+  }
 }
 
 void EngineServer::yield(const Ticket& ticket, std::uint64_t op) {
-  if (waiting_ && waiting_->request.op == op)
-    waiting_->yield = true;
-  else
-    ops_.yield(op);  // first: who has the answer may count on it
+  for (WaitingRun& waiting : waiting_)
+    if (waiting.request.op == op) waiting.yield = true;
+  ops_.yield(op);  // first: who has the answer may count on it
   link_.reply(ticket, body_of(wire::EngineDoneT()));
 }
 
-// Several yielded ops make several commands; the last one answers.
 void EngineServer::drop(const Ticket& ticket, std::uint64_t op) {
-  if (ops_.drop_running(ticket, op)) return;
-  if (waiting_ && waiting_->request.op == op) {
-    const WaitingRun run = *std::exchange(waiting_, std::nullopt);
-    answer_status(run.ticket, error(Code::CANCELLED, "op %llu was dropped",
-                                    static_cast<unsigned long long>(op)));
-    return enqueue(ticket, make_abandon(table_, run.request.model, op, nullptr));
+  if (op == 0) {
+    drop_all_.push_back(ticket);
+    ops_.drop_running_sampling();
+    return drop_sampling_if_none_runs();
   }
+  if (ops_.drop_running(ticket, op)) return;
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const WaitingRun& run) { return run.request.op == op; });
+  if (waiting == waiting_.end()) return drop_yielded(ticket, op);
+  const WaitingRun run = std::move(*waiting);
+  waiting_.erase(waiting);
+  answer_status(run.ticket,
+                error(Code::CANCELLED, "op %llu was dropped", static_cast<unsigned long long>(op)));
+  enqueue(ticket, make_abandon(table_, run.request.model, op, nullptr));
+}
+
+// Several yielded ops make several commands; the last one answers.
+void EngineServer::drop_yielded(const Ticket& ticket, std::uint64_t op) {
   auto taken = ops_.take_yielded(op);
   if (taken.empty()) return answer_status(ticket, {});
   for (auto& held_op : taken) {
@@ -206,6 +230,16 @@ void EngineServer::drop(const Ticket& ticket, std::uint64_t op) {
     enqueue(last ? ticket : Ticket{}, make_abandon(table_, held_op->request.model,
                                                    held_op->request.op, std::move(held_op->run)));
   }
+}
+
+void EngineServer::drop_sampling_if_none_runs() {
+  if (ops_.runs_sampling()) return;
+  for (const Ticket& ticket : std::exchange(drop_all_, {})) drop_yielded(ticket, 0);
+}
+
+void EngineServer::on_stopped() {
+  if (!drop_all_.empty()) drop_sampling_if_none_runs();
+  pump();
 }
 
 void EngineServer::ping(const Ticket& ticket, const wire::EnginePingT& request) {
@@ -263,7 +297,8 @@ void EngineServer::finish(const Status& outcome) {
 // What the lost plexrld asked for and nobody began is not done any more: the next one decides anew.
 // Undoing dropped ops goes on.
 void EngineServer::on_disconnected() {
-  waiting_.reset();
+  waiting_.clear();
+  drop_all_.clear();
   std::erase_if(pending_, [](const Pending& pending) { return !pending.command->must_run(); });
 }
 
@@ -277,7 +312,7 @@ void EngineServer::greet_when_quiet() {
 
 wire::EngineHelloT EngineServer::hello() const {
   wire::EngineHelloT hello;
-  hello.protocol = wire::kProtocolVersion;
+  hello.protocol = wire::kEngineProtocolVersion;
   hello.engine = options_.id;
   hello.base = options_.base_name;
   hello.mode = options_.mode;

@@ -62,6 +62,9 @@ class EngineServer final : private EngineLink::Handler {
   void run(const Ticket& ticket, wire::EngineRunOpT request, std::vector<UniqueFd> fds);
   void yield(const Ticket& ticket, std::uint64_t op);
   void drop(const Ticket& ticket, std::uint64_t op);
+  void drop_yielded(const Ticket& ticket, std::uint64_t op);
+  void drop_sampling_if_none_runs();
+  [[nodiscard]] Status check_waiting(const wire::EngineRunOpT& request) const;
   void ping(const Ticket& ticket, const wire::EnginePingT& request);
 
   void enqueue(const Ticket& ticket, std::unique_ptr<MemoryCommand> command);
@@ -69,6 +72,7 @@ class EngineServer final : private EngineLink::Handler {
   void finish(const Status& outcome);
   // A dropped op of the model is not undone yet.
   [[nodiscard]] bool undoing(std::uint64_t model) const;
+  void on_stopped();  // an op has stopped running
   void run_waiting();
   void greet_when_quiet();
   // Milliseconds until this engine counts as an orphan; negative while it has a connection.
@@ -80,8 +84,9 @@ class EngineServer final : private EngineLink::Handler {
   ModelTable table_;
   EngineLink link_;
   std::deque<Pending> pending_;
-  std::shared_ptr<Pending> moving_;    // the memory thread has it
-  std::optional<WaitingRun> waiting_;  // until no dropped op of its model is left; not begun
+  std::shared_ptr<Pending> moving_;  // the memory thread has it
+  std::vector<WaitingRun> waiting_;  // until no dropped op of its model is left; not begun
+  std::vector<Ticket> drop_all_;     // of sampling ops; until none of them runs
   bool quitting_ = false;
   Status broken_;  // not ok: serve() ends with it
   TimePoint alone_since_;

@@ -22,24 +22,6 @@ Status map_kv(ModelTable& table, HeldModel& model, const HeldOp& op) {
   return {};
 }
 
-// Destroying the reservation unmaps it.
-void free_kv(HeldModel& model, const HeldOp& op) {
-  if (model.kv_op != op.request.op) return;
-  model.kv.reset();
-  model.kv_op = 0;
-}
-
-Status begin(ModelTable& table, HeldModel& model, HeldOp& op) {
-  PLEXRL_TRY(map_kv(table, model, op).within("KV"));
-  model::OpEnv env;
-  env.state = &model.state;
-  if (model.kv && model.kv_op == op.request.op) env.kv = model.kv->bytes();
-  env.version_out = op.request.version_out;
-  env.fd = op.fd.get();
-  PLEXRL_ASSIGN(op.run, table.code().make_run(env, op.request.args));
-  return {};
-}
-
 OpOutcome failed(Status error) {
   OpOutcome outcome;
   outcome.error = std::move(error);
@@ -76,18 +58,34 @@ OpOutcome step_until_stopped(model::OpRun& run, const StopSignal& stop,
 
 }  // namespace
 
-OpOutcome run_op(ModelTable& table, HeldModel& model, HeldOp& op, const StopSignal& stop,
+Status begin_op(ModelTable& table, HeldModel& model, HeldOp& op) {
+  PLEXRL_TRY(map_kv(table, model, op).within("KV"));
+  model::OpEnv env;
+  env.state = &model.state;
+  if (model.kv && model.kv_op == op.request.op) env.kv = model.kv->bytes();
+  env.version_out = op.request.version_out;
+  env.fd = op.fd.get();
+  PLEXRL_ASSIGN(op.run, table.code().make_run(env, op.request.args));
+  return {};
+}
+
+// Destroying the reservation unmaps it.
+void end_op(HeldModel& model, HeldOp& op) {
+  op.run.reset();
+  if (model.kv_op != op.request.op) return;
+  model.kv.reset();
+  model.kv_op = 0;
+}
+
+OpOutcome run_op(ModelTable& table, HeldModel& model, HeldOp& op,
                  std::atomic<std::uint64_t>& progress) {
   const TimePoint start = system_clock().now();
   OpOutcome outcome;
-  if (Status status = op.run ? Status() : begin(table, model, op); status.ok())
-    outcome = step_until_stopped(*op.run, stop, progress);
+  if (Status status = op.run ? Status() : begin_op(table, model, op); status.ok())
+    outcome = step_until_stopped(*op.run, op.stop, progress);
   else
     outcome = failed(std::move(status));
-  if (outcome.kind != OpOutcome::Kind::kYielded) {
-    op.run.reset();
-    free_kv(model, op);
-  }
+  if (outcome.kind != OpOutcome::Kind::kYielded) end_op(model, op);
   outcome.run_ns = static_cast<std::uint64_t>((system_clock().now() - start).ns);
   return outcome;
 }

@@ -27,7 +27,7 @@ class Inbox {
  private:
   UniqueFd wakeup_;
   std::mutex mutex_;
-  std::deque<Task> tasks_;  // bounded: at most one per job thread is under way
+  std::deque<Task> tasks_;  // bounded: at most one per op and move under way
 };
 
 class JobThread {

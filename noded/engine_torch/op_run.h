@@ -12,12 +12,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "engine_torch/model_state.h"
 #include "ops_generated.h"
 
 namespace plexrl::model {
+
+class OpBatch;
 
 class OpRun {
  public:
@@ -37,6 +40,31 @@ class OpRun {
 
   // Tokens computed up to now; grows with each step.
   [[nodiscard]] virtual std::uint64_t tokens_done() const noexcept = 0;
+
+  // An empty batch that this run fits; null: its kind of op runs by itself.
+  [[nodiscard]] virtual std::unique_ptr<OpBatch> make_batch() const { return nullptr; }
+};
+
+// Generate ops of one base that run together, in place of their own step(). Each gives the result
+// that it gives alone. One thread at a time.
+class OpBatch {
+ public:
+  virtual ~OpBatch() = default;
+
+  [[nodiscard]] virtual bool fits(const OpRun& run) const = 0;
+  // Between two steps. Borrowed until it leaves; it must fit, and its model be resident. After an
+  // error it is not in the batch.
+  [[nodiscard]] virtual Status join(OpRun& run) = 0;
+  // Between two steps; it may go on in any batch that it fits.
+  virtual void leave(const OpRun& run) = 0;
+
+  // A run that has left: it is finished, or cannot go on, which touches none of the others.
+  struct Ended {
+    const OpRun* run;
+    Status status;
+  };
+  // A token of every row. An error is the batch's: none of its runs may go on.
+  [[nodiscard]] virtual Result<std::vector<Ended>> step() = 0;
 };
 
 struct OpEnv {

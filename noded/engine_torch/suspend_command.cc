@@ -23,6 +23,7 @@ class SuspendCommand final : public MemoryCommand {
       return error(Code::INVALID_ARGUMENT, "op %llu of model %llu runs; it must yield first",
                    static_cast<unsigned long long>(model_->running_op),
                    static_cast<unsigned long long>(request_.model));
+    if (model_->is_base()) PLEXRL_TRY(check_unused());
     for (const auto& place : request_.segments) PLEXRL_TRY(check(place.get()));
     if (model_->kv && !names_host(wire::SegmentKind::Kv))
       return error(Code::INVALID_ARGUMENT, "the KV of op %llu needs host chunks, or drop the op",
@@ -53,6 +54,14 @@ class SuspendCommand final : public MemoryCommand {
   }
 
  private:
+  [[nodiscard]] Status check_unused() const {
+    for (const auto& [id, model] : table_.all())
+      if (model->running_op != 0 && model->mode != wire::TrainMode::Full)
+        return error(Code::INVALID_ARGUMENT, "op %llu runs on the base; it must yield first",
+                     static_cast<unsigned long long>(model->running_op));
+    return {};
+  }
+
   Status check(const wire::SegmentPlaceT* place) const {
     const HeldSegment* const segment = place == nullptr ? nullptr : model_->find(place->kind);
     if (segment == nullptr)

@@ -34,7 +34,7 @@ void Reattach::engine_ready(EngineId engine, const wire::EngineHelloT& hello, bo
   if (!survivor) {
     for (const auto& held : hello.models) forget(engine, held->model);
     if (hello.running_op != 0)
-      return drop_op(engine, hello.running_op, [this, engine] { open(engine); });
+      return drop_op(engine, hello.running_op, [this, engine] { drop_sampling(engine); });
     return open(engine);
   }
   parts_.dispatcher.hold(engine);

@@ -12,24 +12,26 @@ namespace {
 
 using Step = std::function<bool(std::size_t index)>;  // true: that was the last
 
-class FakeRun final : public model::OpRun {
+class FakeRun : public model::OpRun {
  public:
   FakeRun(FakeModelCode& code, Step step, std::function<wire::OpValueUnion()> result,
           std::function<void()> undo)
       : code_(code), step_(std::move(step)), result_(std::move(result)), undo_(std::move(undo)) {}
 
   Result<bool> step() override {
-    while (code_.hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    code_.wait_for_step();
     ++code_.steps;
     if (code_.fail_step.exchange(false)) return error(Code::NO_CAPACITY, "fake: no activations");
-    return step_(index_++);
+    return advance();
   }
+  bool advance() { return step_(index_++); }
   void abandon() override {
     ++code_.abandoned;
     undo_();
   }
   wire::OpValueUnion take_result() override { return result_(); }
   std::uint64_t tokens_done() const noexcept override { return index_; }
+  [[nodiscard]] FakeModelCode& code() const { return code_; }
 
  private:
   FakeModelCode& code_;
@@ -37,6 +39,48 @@ class FakeRun final : public model::OpRun {
   std::function<wire::OpValueUnion()> result_;
   std::function<void()> undo_;
   std::size_t index_ = 0;
+};
+
+// A token of each run per step.
+class FakeBatch final : public model::OpBatch {
+ public:
+  explicit FakeBatch(FakeModelCode& code) : code_(code) {}
+  [[nodiscard]] bool fits(const model::OpRun&) const override { return true; }
+  Status join(model::OpRun& run) override {
+    runs_.push_back(&dynamic_cast<FakeRun&>(run));
+    return {};
+  }
+  void leave(const model::OpRun& run) override { std::erase(runs_, &run); }
+  Result<std::vector<Ended>> step() override {
+    code_.wait_for_step();
+    ++code_.steps;
+    code_.largest_batch = std::max(code_.largest_batch.load(), static_cast<int>(runs_.size()));
+    const bool several = runs_.size() > 1;
+    if (several && code_.fail_batch.exchange(false))
+      return error(Code::NO_CAPACITY, "fake: no activations");
+    const bool fail_newest = several && code_.fail_newest.exchange(false);
+    std::vector<Ended> ended;
+    for (FakeRun* const run : runs_) {
+      if (fail_newest && run == runs_.back())
+        ended.push_back({run, error(Code::INVALID_ARGUMENT, "fake: not finite")});
+      else if (run->advance())
+        ended.push_back({run, {}});
+    }
+    for (const Ended& end : ended) leave(*end.run);
+    return ended;
+  }
+
+ private:
+  FakeModelCode& code_;
+  std::vector<FakeRun*> runs_;
+};
+
+class FakeGenerate final : public FakeRun {
+ public:
+  using FakeRun::FakeRun;
+  [[nodiscard]] std::unique_ptr<model::OpBatch> make_batch() const override {
+    return std::make_unique<FakeBatch>(code());
+  }
 };
 
 template <class ValueT>
@@ -117,10 +161,14 @@ std::unique_ptr<model::OpRun> generate(FakeModelCode& code, const model::OpEnv& 
     out.sequences[0]->tokens.assign(kv, kv + args.max_new_tokens);
     return value_of(std::move(out));
   };
-  return std::make_unique<FakeRun>(code, step, result, [] {});
+  return std::make_unique<FakeGenerate>(code, step, result, [] {});
 }
 
 }  // namespace
+
+void FakeModelCode::wait_for_step() const {
+  while (hold) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 Result<wire::EngineDescriptionT> FakeModelCode::describe(wire::TrainMode mode, std::uint32_t rank) {
   PLEXRL_ASSIGN(const auto layout_of, layout(mode, rank));

@@ -256,9 +256,8 @@ Result<wire::OpValueUnion> LocalEngine::run(std::uint64_t model, wire::OpArgsUni
   }
   if (std::exchange(last_model_, model) != model) base_.wipe_activations();
   held->running_op = op.request.op;
-  const worker::StopSignal stop;
   std::atomic<std::uint64_t> progress{0};
-  worker::OpOutcome outcome = worker::run_op(table_, *held, op, stop, progress);
+  worker::OpOutcome outcome = worker::run_op(table_, *held, op, progress);
   held->running_op = 0;
   if (outcome.kind != worker::OpOutcome::Kind::kFinished) return outcome.error;
   worker::note_position(*held, op);

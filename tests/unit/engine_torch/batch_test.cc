@@ -137,6 +137,50 @@ TEST(Batch, EachRequestDrawsWhatItDrawsAloneOnTwoThreads) {
   apply_compute_threads();
 }
 
+// As the engine runs them.
+TEST(Batch, OpsRunAsOneBatch) {
+  Tenants tenants(demo_config());
+  std::vector<std::unique_ptr<OpRun>> runs;
+  std::unique_ptr<OpBatch> batch;
+  for (Asked& asked : tenants.asked()) {
+    OpEnv env;
+    env.state = &asked.model.state;
+    env.kv = std::as_writable_bytes(asked.cache.span());
+    runs.push_back(std::move(make_op_run(env, args_union(asked.args))).value());
+    if (!batch) batch = runs.back()->make_batch();
+    ASSERT_TRUE(batch->fits(*runs.back()));
+    ASSERT_TRUE(batch->join(*runs.back()).ok());
+  }
+  std::set<const OpRun*> ended;
+  for (int step = 0; ended.size() < runs.size(); ++step) {
+    ASSERT_LT(step, 1000);
+    const auto left = batch->step();
+    ASSERT_TRUE(left) << left.error().to_string();
+    for (const OpBatch::Ended& end : *left) {
+      EXPECT_TRUE(end.status.ok()) << end.status.to_string();
+      EXPECT_TRUE(ended.insert(end.run).second) << "it ends once";
+    }
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const wire::OpValueUnion value = runs[i]->take_result();
+    expect_equal(*value.AsGenerateResult(), Tenants::alone(tenants.asked()[i]));
+  }
+}
+
+TEST(Batch, OnlyGenerateOpsAreBatched) {
+  Tenants tenants(demo_config());
+  OpEnv env;
+  env.state = &tenants.models()[0].state;
+  env.version_out = 9;
+  const auto publish = make_op_run(env, args_union(wire::SaveArgsT()));
+  ASSERT_TRUE(publish) << publish.error().to_string();
+  EXPECT_EQ((*publish)->make_batch(), nullptr);
+  env.kv = std::as_writable_bytes(tenants.asked()[0].cache.span());
+  const auto sampling = make_op_run(env, args_union(tenants.asked()[0].args));
+  ASSERT_TRUE(sampling) << sampling.error().to_string();
+  EXPECT_FALSE((*sampling)->make_batch()->fits(**publish));
+}
+
 TEST(Batch, AdaptersMatter) {
   Tenants tenants(demo_config());
   std::set<std::vector<float>> seen;

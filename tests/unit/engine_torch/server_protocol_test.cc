@@ -13,7 +13,7 @@ namespace {
 
 TEST(ServerProtocol, AFreshEngineHoldsNothing) {
   ServerHarness engine;
-  EXPECT_EQ(engine.hello().protocol, wire::kProtocolVersion);
+  EXPECT_EQ(engine.hello().protocol, wire::kEngineProtocolVersion);
   EXPECT_EQ(engine.hello().engine, 42U);
   EXPECT_EQ(engine.hello().base, "fake-base");
   EXPECT_EQ(engine.hello().mode, wire::TrainMode::Full);
