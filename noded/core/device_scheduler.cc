@@ -5,6 +5,7 @@
 #include <cinttypes>
 
 #include "base/check.h"
+#include "core/int_math.h"
 
 namespace plexrl::core {
 namespace {
@@ -12,6 +13,8 @@ namespace {
 // Dispatching an op costs the device about this much, whatever the op reports; it also keeps a
 // stream of empty ops from holding its turn for ever.
 constexpr Duration kMinimumCharge{100'000};
+
+constexpr std::uint64_t kMaxRows = 1U << 20;  // that are counted
 
 bool preemptible(OpKind kind) { return kind == OpKind::kGenerate || kind == OpKind::kLease; }
 bool repeatable(OpKind kind) { return preemptible(kind) || kind == OpKind::kLogprobs; }
@@ -44,7 +47,7 @@ DeviceScheduler::DeviceScheduler(const SchedulerConfig& config)
 Actions DeviceScheduler::step(const Event& event, TimePoint now) {
   now_ = std::max(now_, now);
   out_ = {};
-  if (running_) charge(now_);
+  charge(now_);
   std::visit([this](const auto& what) { on(what); }, event);
   decide();
   return std::move(out_);
@@ -84,7 +87,8 @@ void DeviceScheduler::on(const ModelRemoved& event) {
   PLEXRL_CHECK(entry != nullptr && !entry->removed, "a model that is not there was removed");
   for (const ModelId adapter : entry->adapters)
     PLEXRL_CHECK(models_.at(adapter).removed, "a base was removed before its adapters");
-  if (running_ && running_->model == event.model) op_gone(entry->tenant, *ops_.find(running_->op));
+  for (const auto& [id, running] : running_)
+    if (running.model == event.model) op_gone(entry->tenant, *ops_.find(id));
   ops_.remove_model(event.model);
   models_.set_removed(event.model);
   removed_.insert(event.model);
@@ -101,6 +105,8 @@ void DeviceScheduler::on(const OpArrived& event) {
   op.kind = event.kind;
   op.device_bytes = event.device_bytes;
   op.work_tokens = event.work_tokens;
+  op.rows = std::clamp<std::uint64_t>(event.rows, 1, kMaxRows);
+  op.alone = event.alone;
   op.slice = event.slice;
   op.limit = event.limit;
   op.waits_since = now_;
@@ -121,16 +127,14 @@ void DeviceScheduler::on(const OpCancelled& event) {
   if (op->queued) return release(event.op);
   if (!repeatable(op->kind) || op->cancelled) return;
   ops_.set_cancelled(event.op);
-  if (running_->yield_asked) return;
-  running_->yield_asked = true;
-  out_.list.emplace_back(YieldOp{event.op});
+  ask_to_yield(running_.at(event.op));
 }
 
 void DeviceScheduler::on(const OpYielded& event) {
-  PLEXRL_CHECK(running_ && running_->op == event.op, "an op yielded that does not run");
-  const ModelId model = running_->model;
+  PLEXRL_CHECK(running_.contains(event.op), "an op yielded that does not run");
+  const ModelId model = running_.at(event.op).model;
   const bool gone = ops_.find(event.op)->cancelled || models_.at(model).removed;
-  end_run();
+  end_run(event.op);
   if (gone) {
     release(event.op);
     erase_if_gone(model);
@@ -140,10 +144,10 @@ void DeviceScheduler::on(const OpYielded& event) {
 }
 
 void DeviceScheduler::on(const OpFinished& event) {
-  PLEXRL_CHECK(running_ && running_->op == event.op, "an op finished that does not run");
-  const ModelId model = running_->model;
-  const TenantId tenant = running_->tenant;
-  end_run();
+  PLEXRL_CHECK(running_.contains(event.op), "an op finished that does not run");
+  const ModelId model = running_.at(event.op).model;
+  const TenantId tenant = running_.at(event.op).tenant;
+  end_run(event.op);
   const Op& op = *ops_.find(event.op);
   if (!op.cancelled && op.kind != OpKind::kLease && !models_.at(model).removed)
     costs_.learn_op(tenant, op.kind, op.work_tokens, op.ran);
@@ -219,7 +223,13 @@ void DeviceScheduler::decide() {
       set_aside(ops_.find(target_)->model);
       continue;
     }
-    if (running_) {
+    if (!running_.empty()) {
+      if (readiness == Readiness::kReady && joins(target_)) {
+        start(target_);
+        continue;
+      }
+      // Its tenant waits for itself: others may run meanwhile.
+      if (models_.at(ops_.find(target_)->model).in_use) start_companions();
       maybe_yield(readiness);
       break;
     }
@@ -278,9 +288,9 @@ DeviceScheduler::Readiness DeviceScheduler::make_room(std::uint64_t bytes) {
   const auto victims = models_.victims(bytes, model, now_);
   if (!victims) {
     if (models_.moving()) return Readiness::kMoving;
-    return running_ ? Readiness::kNeedsRunning : Readiness::kStuck;
+    return running_.empty() ? Readiness::kStuck : Readiness::kNeedsRunning;
   }
-  if (!running_ && hold()) return Readiness::kMoving;
+  if (running_.empty() && hold()) return Readiness::kMoving;
   committed_ = model;
   for (const ModelId victim : *victims) request(victim, Place::kParking);
   return Readiness::kMoving;
@@ -301,60 +311,113 @@ DeviceScheduler::Readiness DeviceScheduler::bring_in() {
 }
 
 void DeviceScheduler::start_target() {
-  const Op& op = *ops_.find(target_);
+  start(target_);
+  start_companions();
+}
+
+void DeviceScheduler::start(OpId id) {
+  const Op& op = *ops_.find(id);
   const ModelEntry& model = models_.at(op.model);
   if (!op.started) models_.add_kv(op.model, op.device_bytes);
   ledger_.started(model.tenant, now_);
-  ops_.set_started(target_);
-  ops_.take(target_);
+  ops_.set_started(id);
+  ops_.take(id);
   models_.set_in_use(op.model, true);
   models_.forget_failures(op.model);
-  policy_->started(model.tenant);
-  running_ = Running{target_, op.model, model.tenant, model.share_percent, now_, now_, false};
+  if (running_.empty()) {
+    policy_->started(model.tenant);
+    charged_until_ = now_;
+  } else {
+    policy_->joined(model.tenant);
+  }
+  running_.emplace(id,
+                   Running{id, op.model, model.tenant, model.share_percent, now_, false, op.rows});
   committed_ = {};
-  out_.list.emplace_back(StartOp{target_});
+  out_.list.emplace_back(StartOp{id});
 }
 
-// The running op makes way only when that lets the target go on.
+// Whether an op that could start now runs beside those that run.
+bool DeviceScheduler::joins(OpId id) const {
+  const Op& op = *ops_.find(id);
+  return running_.size() < kMaxBatch && fits_batch(op) && !models_.at(op.model).in_use &&
+         std::all_of(running_.begin(), running_.end(), [&](const auto& entry) {
+           return !entry.second.yield_asked && fits_batch(*ops_.find(entry.first)) &&
+                  models_.at(entry.second.model).base == models_.at(op.model).base;
+         });
+}
+
+bool DeviceScheduler::fits_batch(const Op& op) const {
+  return op.kind == OpKind::kGenerate && !op.alone && models_.at(op.model).base;
+}
+
+// Next ops of other adapters of the base that could start as well, the oldest first. Nothing moves
+// for them.
+void DeviceScheduler::start_companions() {
+  const Running& first = running_.begin()->second;
+  if (!fits_batch(*ops_.find(first.op))) return;
+  const ModelId base = models_.at(first.model).base;
+  std::map<std::uint64_t, OpId> companions;  // by order of arrival
+  for (const ModelId id : models_.at(base).adapters) {
+    if (models_.at(id).place != Place::kResident) continue;
+    const auto next = ops_.pick_of(id, policy_->oldest_op_first());
+    if (next && joins(*next)) companions.emplace(ops_.find(*next)->order, *next);
+  }
+  for (const auto& [order, id] : companions)
+    if (joins(id) && models_.fits(missing_bytes(*ops_.find(id)))) start(id);
+}
+
+// What runs makes way only when that lets the target go on, and when that is due for each op of it.
 void DeviceScheduler::maybe_yield(Readiness readiness) {
-  if (readiness == Readiness::kMoving || running_->yield_asked) return;
-  const Op& op = *ops_.find(running_->op);
+  if (readiness == Readiness::kMoving) return;
   const Op& next = *ops_.find(target_);
-  if (!preemptible(op.kind)) return;
-  const TenantId waiter = models_.at(next.model).tenant;
-  const bool own = waiter == running_->tenant && op.kind != OpKind::kLease;
-  if (own && class_of(next.kind) >= class_of(op.kind)) return;
-  const auto left = run_left(op, waiter);
-  if (!left) return;
-  if (left->ns > 0) {
-    yield_at_ = now_ + *left;
+  Duration longest{};
+  for (const auto& [id, running] : running_) {
+    if (running.yield_asked) continue;
+    const auto left = run_left(running, next);
+    if (!left) return;
+    longest = std::max(longest, *left);
+  }
+  if (longest.ns > 0) {
+    yield_at_ = now_ + longest;
     return;
   }
-  running_->yield_asked = true;
-  out_.list.emplace_back(YieldOp{running_->op});
+  for (auto& [id, running] : running_) ask_to_yield(running);
 }
 
-// A lease keeps its slice whatever the policy says: giving the device up costs it a copy of all of
-// its memory. And it is asked under every policy, as it would never end.
-std::optional<Duration> DeviceScheduler::run_left(const Op& op, TenantId waiter) const {
-  const auto turn = policy_->turn_left(runner(), waiter, moment());
-  if (op.kind != OpKind::kLease) return turn;
+void DeviceScheduler::ask_to_yield(Running& running) {
+  if (std::exchange(running.yield_asked, true)) return;
+  out_.list.emplace_back(YieldOp{running.op});
+}
+
+// How much longer the op may run while the next one waits; none: to its end. A lease keeps its
+// slice whatever the policy says: giving the device up costs it a copy of all of its memory. And it
+// is asked under every policy, as it would never end.
+std::optional<Duration> DeviceScheduler::run_left(const Running& running, const Op& next) const {
+  const Op& op = *ops_.find(running.op);
+  if (!preemptible(op.kind)) return std::nullopt;
+  const TenantId waiter = models_.at(next.model).tenant;
+  const bool own = waiter == running.tenant && op.kind != OpKind::kLease;
+  if (own && class_of(next.kind) >= class_of(op.kind)) return std::nullopt;
+  const auto turn = policy_->turn_left(runner(running), waiter, moment());
+  if (op.kind != OpKind::kLease) {
+    if (!turn) return std::nullopt;
+    return std::max(*turn, Duration{});
+  }
   if (op.slice.ns == 0) return std::nullopt;
-  const Duration slice = running_->started + op.slice - now_;
+  const Duration slice = running.started + op.slice - now_;
   return std::max({slice, turn.value_or(Duration{}), Duration{}});
 }
 
 void DeviceScheduler::end_at_limit() {
-  if (!running_ || running_->yield_asked) return;
-  const Op& op = *ops_.find(running_->op);
-  if (op.limit.ns == 0) return;
-  const TimePoint end = running_->started + op.limit;
-  if (now_ < end) {
-    yield_at_ = yield_at_.ns == 0 ? end : std::min(yield_at_, end);
-    return;
+  for (auto& [id, running] : running_) {
+    const Op& op = *ops_.find(id);
+    if (running.yield_asked || op.limit.ns == 0) continue;
+    const TimePoint end = running.started + op.limit;
+    if (now_ >= end)
+      ask_to_yield(running);
+    else
+      yield_at_ = yield_at_.ns == 0 ? end : std::min(yield_at_, end);
   }
-  running_->yield_asked = true;
-  out_.list.emplace_back(YieldOp{running_->op});
 }
 
 void DeviceScheduler::set_wakeup() {
@@ -375,23 +438,45 @@ void DeviceScheduler::request(ModelId model, Place place) {
   }
 }
 
+// A span is shared out by rows, what the division leaves goes to the first. Tenants of removed
+// models may be gone.
 void DeviceScheduler::charge(TimePoint until) {
-  if (models_.at(running_->model).removed) return;  // the tenant may be gone
-  const Duration used = until - running_->charged_until;
-  if (used.ns > 0) policy_->charge(running_->tenant, running_->share_percent, used);
-  running_->charged_until = until;
+  if (running_.empty()) return;
+  const Duration used = until - std::exchange(charged_until_, until);
+  if (used.ns <= 0) return;
+  const std::uint64_t rows = batch_rows();
+  const auto span = static_cast<std::uint64_t>(used.ns);
+  std::uint64_t rest = span;
+  for (const auto& [id, running] : running_) rest -= mul_div(span, running.rows, rows);
+  bool turn = false;
+  for (const auto& [id, running] : running_) {
+    const std::uint64_t part = mul_div(span, running.rows, rows) + std::exchange(rest, 0);
+    if (models_.at(running.model).removed) continue;
+    policy_->charge(running.tenant, running.share_percent,
+                    Duration{static_cast<std::int64_t>(part)});
+    turn = true;
+  }
+  if (turn) policy_->turn_ran(used);
 }
 
-void DeviceScheduler::end_run() {
-  if (!models_.at(running_->model).removed)
-    policy_->charge(running_->tenant, running_->share_percent, kMinimumCharge);
-  models_.set_in_use(running_->model, false);
-  const Duration ran = now_ - running_->started;
-  const Op& op = *ops_.find(running_->op);
-  ops_.add_run(running_->op, ran);
-  ledger_.stopped(running_->tenant, op.kind, ran, now_);
-  ops_.tell_again(running_->tenant);
-  running_.reset();
+std::uint64_t DeviceScheduler::batch_rows() const {
+  std::uint64_t rows = 0;
+  for (const auto& [id, running] : running_) rows += running.rows;
+  return rows;
+}
+
+void DeviceScheduler::end_run(OpId id) {
+  const Running running = running_.extract(id).mapped();
+  if (!models_.at(running.model).removed) {
+    policy_->charge(running.tenant, running.share_percent, kMinimumCharge);
+    policy_->turn_ran(kMinimumCharge);
+  }
+  models_.set_in_use(running.model, false);
+  const Duration ran = now_ - running.started;
+  const Op& op = *ops_.find(id);
+  ops_.add_run(id, ran);
+  ledger_.stopped(running.tenant, op.kind, ran, now_);
+  ops_.tell_again(running.tenant);
 }
 
 void DeviceScheduler::release(OpId id) {
@@ -401,10 +486,12 @@ void DeviceScheduler::release(OpId id) {
 }
 
 void DeviceScheduler::lose(ModelId id) {
-  if (running_ && running_->model == id) {
-    const OpId op = running_->op;
+  const auto running = std::find_if(running_.begin(), running_.end(),
+                                    [id](const auto& entry) { return entry.second.model == id; });
+  if (running != running_.end()) {
+    const OpId op = running->first;
     const bool gone = ops_.find(op)->cancelled || models_.at(id).removed;
-    end_run();
+    end_run(op);
     if (gone) {
       release(op);
     } else {

@@ -4,6 +4,11 @@
 // target is prepared, so that moves overlap with work; a running rollout is asked to yield only
 // when the target can start at once or needs the rollout's own memory.
 //
+// Generate ops of one base run as a batch: when one starts, those that fit start with it, and a
+// target that fits joins those that run. Nobody joins past another tenant's op that does not fit,
+// so a batch that somebody waits for only becomes smaller, and no op joins once a member was asked
+// to yield.
+//
 // Why nothing starves: once memory moves for a target, it stays the target until it starts, is
 // cancelled, or cannot go on (engine down, move failed); so no two models evict each other without
 // running. A target that cannot go on is set aside for a growing pause. The policy gives every
@@ -42,9 +47,9 @@ class DeviceScheduler final : public Scheduler, private OpListener {
     ModelId model;
     TenantId tenant;
     std::uint32_t share_percent = 100;
-    TimePoint charged_until;
     TimePoint started;
     bool yield_asked = false;
+    std::uint64_t rows = 1;
   };
   struct Engine {
     bool up = false;
@@ -80,14 +85,19 @@ class DeviceScheduler final : public Scheduler, private OpListener {
   [[nodiscard]] Readiness make_room(std::uint64_t bytes);
   [[nodiscard]] Readiness bring_in();
   void start_target();
+  void start(OpId id);
+  [[nodiscard]] bool joins(OpId id) const;
+  [[nodiscard]] bool fits_batch(const Op& op) const;
+  void start_companions();
   void maybe_yield(Readiness readiness);
-  [[nodiscard]] std::optional<Duration> run_left(const Op& op, TenantId waiter) const;
+  [[nodiscard]] std::optional<Duration> run_left(const Running& running, const Op& next) const;
+  void ask_to_yield(Running& running);
   void end_at_limit();
   void set_wakeup();
 
   // Predictions.
   [[nodiscard]] Offer offer_of(TenantId tenant) const;
-  [[nodiscard]] Runner runner() const;
+  [[nodiscard]] Runner runner(const Running& running) const;
   [[nodiscard]] Runner resting(TenantId tenant, OpKind last) const;
   [[nodiscard]] std::uint64_t move_bytes(const Op& op) const;
   [[nodiscard]] Moment moment() const;
@@ -103,11 +113,12 @@ class DeviceScheduler final : public Scheduler, private OpListener {
   [[nodiscard]] WaitReason wait_for_switch(const Op& op) const;
 
   // Bookkeeping.
-  void end_run();  // charges and frees the device
+  void end_run(OpId id);  // charges, and frees the device when it was the last
   void charge(TimePoint until);
-  void release(OpId op);          // the op is gone, with its KV
-  void lose(ModelId model);       // off the device because its engine died
-  void set_aside(ModelId model);  // until a pause is over
+  [[nodiscard]] std::uint64_t batch_rows() const;  // of all that runs
+  void release(OpId op);                           // the op is gone, with its KV
+  void lose(ModelId model);                        // off the device because its engine died
+  void set_aside(ModelId model);                   // until a pause is over
   void end_pauses();
   void update_runnable(ModelId model);
   void erase_if_gone(ModelId model);
@@ -118,7 +129,7 @@ class DeviceScheduler final : public Scheduler, private OpListener {
   void decode_body(ByteReader& in);
   void decode_running(ByteReader& in);
   void decode_engines(ByteReader& in);
-  [[nodiscard]] bool agree(OpId running) const;
+  [[nodiscard]] bool agree() const;
   void rebuild();
 
   SchedulerConfig config_;
@@ -131,7 +142,8 @@ class DeviceScheduler final : public Scheduler, private OpListener {
   std::map<EngineId, Engine> engines_;
   std::set<ModelId> removed_;                       // still on the device
   std::set<std::pair<TimePoint, ModelId>> pauses_;  // after failed moves
-  std::optional<Running> running_;
+  std::map<OpId, Running> running_;
+  TimePoint charged_until_;
   OpId target_;           // recomputed at every step
   ModelId committed_;     // memory moves for this one; none: the target is free to change
   TimePoint yield_at_{};  // 0: no quantum runs out

@@ -23,6 +23,8 @@ void fields(Coder& coder, OpArrived& event) {
   coder.number(event.work_tokens);
   coder.duration(event.slice);
   coder.duration(event.limit);
+  coder.number(event.rows);
+  coder.flag(event.alone);
 }
 template <class Coder>
 void fields(Coder& coder, MoveFailed& event) {

@@ -16,7 +16,9 @@ class FifoPolicy final : public Policy {
   void not_waiting(TenantId tenant) override;
   void gone(TenantId tenant) override { not_waiting(tenant); }
   void started(TenantId) override {}
+  void joined(TenantId) override {}
   void charge(TenantId, std::uint32_t, Duration) override {}
+  void turn_ran(Duration) override {}
   [[nodiscard]] std::optional<TenantId> next(const Moment&) const override;
   [[nodiscard]] std::optional<Duration> turn_left(const Runner&, TenantId,
                                                   const Moment&) const override {

@@ -7,7 +7,7 @@
 namespace plexrl::core {
 namespace {
 
-constexpr std::string_view kMagic = "PXJ2";
+constexpr std::string_view kMagic = "PXJ3";
 constexpr std::size_t kFrameHead = 8;
 
 std::string frame(std::string_view payload) {

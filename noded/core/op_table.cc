@@ -199,12 +199,14 @@ void OpTable::encode(ByteWriter& out) const {
     out.u8(static_cast<std::uint8_t>(op.kind));
     out.varint(op.device_bytes);
     out.varint(op.work_tokens);
+    out.varint(op.rows);
     out.varint(static_cast<std::uint64_t>(op.slice.ns));
     out.varint(static_cast<std::uint64_t>(op.limit.ns));
     for (const std::int64_t ns : {op.waits_since.ns, op.expected.ns, op.ran.ns})
       out.varint(static_cast<std::uint64_t>(ns));
     out.varint(op.order);
-    for (const bool value : {op.queued, op.started, op.cancelled, op.too_large}) out.flag(value);
+    for (const bool value : {op.queued, op.started, op.cancelled, op.too_large, op.alone})
+      out.flag(value);
   }
 }
 
@@ -225,18 +227,20 @@ void OpTable::decode(ByteReader& in) {
     op.kind = static_cast<OpKind>(kind);
     op.device_bytes = in.varint();
     op.work_tokens = in.varint();
+    op.rows = in.varint();
     op.slice = decode_duration(in);
     op.limit = decode_duration(in);
     op.waits_since.ns = decode_duration(in).ns;
     op.expected = decode_duration(in);
     op.ran = decode_duration(in);
     op.order = in.varint();
-    for (bool* value : {&op.queued, &op.started, &op.cancelled, &op.too_large}) *value = in.flag();
+    for (bool* value : {&op.queued, &op.started, &op.cancelled, &op.too_large, &op.alone})
+      *value = in.flag();
     const auto model = models_.find(op.model);
     const bool known = model != models_.end();
     if (!in.ok() || kind == 0 || kind > static_cast<std::uint8_t>(OpKind::kLease) || !id ||
-        op.order == 0 || op.order > last_order_ || !orders.insert(op.order).second ||
-        (!known && op.queued) || !ops_.emplace(id, op).second)
+        op.rows == 0 || op.order == 0 || op.order > last_order_ ||
+        !orders.insert(op.order).second || (!known && op.queued) || !ops_.emplace(id, op).second)
       return in.fail();
     if (op.too_large && known) model->second.too_large.insert(id);
     if (op.queued && !op.too_large)

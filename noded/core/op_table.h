@@ -21,6 +21,7 @@ struct Op {
   OpKind kind = OpKind::kNone;
   std::uint64_t device_bytes = 0;
   std::uint64_t work_tokens = 0;
+  std::uint64_t rows = 1;
   Duration slice{};  // of a lease
   Duration limit{};
   TimePoint waits_since;    // arrived, or yielded
@@ -31,6 +32,7 @@ struct Op {
   bool started = false;     // holds its device_bytes
   bool cancelled = false;   // runs, and ends at its next yield point
   bool too_large = false;   // can never run
+  bool alone = false;       // runs in no batch
 };
 
 class OpListener {

@@ -40,6 +40,13 @@ struct Runner {
   Duration phase_left;  // expected of the phase it is in; 0: not known
   Duration whole;       // as in its offer
   Duration period;      // as in its offer
+  // Of a batch: it is charged for its rows of all of them.
+  std::uint64_t rows = 1;
+  std::uint64_t batch_rows = 1;
+
+  [[nodiscard]] bool in_batch() const { return batch_rows > rows; }
+  // How long it runs until it was charged for so much, rounded up.
+  [[nodiscard]] std::int64_t wall_ns(std::uint64_t charged_ns) const;
 };
 
 struct Moment {
@@ -56,14 +63,19 @@ class Policy {
   virtual void not_waiting(TenantId tenant) = 0;
   virtual void gone(TenantId tenant) = 0;
 
-  // An op of the tenant begins. Its device time is charged in pieces while it runs.
+  // An op of the tenant begins, and with it a turn. Device time is charged in pieces: to each
+  // tenant of a batch its part, and the turn all of it.
   virtual void started(TenantId tenant) = 0;
+  // An op of the tenant begins beside those that run, in their turn.
+  virtual void joined(TenantId tenant) = 0;
   virtual void charge(TenantId tenant, std::uint32_t share_percent, Duration used) = 0;
+  virtual void turn_ran(Duration used) = 0;
 
   // The waiting tenant whose op is next; none when nobody waits.
   [[nodiscard]] virtual std::optional<TenantId> next(const Moment& moment) const = 0;
   // How much longer the running op may go on before it is asked to yield to one of `waiter` (which
-  // may be the same tenant); none: it is never asked.
+  // may be the same tenant); none: it is never asked. Who is behind the waiter may catch up; in a
+  // batch, where that takes longer than alone, for a quantum beyond the turn at most.
   [[nodiscard]] virtual std::optional<Duration> turn_left(const Runner& runner, TenantId waiter,
                                                           const Moment& moment) const = 0;
   // Whose turn it is: it would be next if it had an op, as far as the policy can tell now; none

@@ -72,6 +72,10 @@ void RankedPolicy::gone(TenantId tenant) {
 void RankedPolicy::started(TenantId tenant) {
   if (turn_ != tenant) turn_used_ = {};
   turn_ = tenant;
+  joined(tenant);
+}
+
+void RankedPolicy::joined(TenantId tenant) {
   floor_ns_ = std::max(floor_ns_, std::min(least_virtual(), virtual_ns(tenant)));
 }
 
@@ -79,7 +83,6 @@ void RankedPolicy::charge(TenantId tenant, std::uint32_t share_percent, Duration
   Account& account = accounts_[tenant];
   account.virtual_ns += weighted(used, share_percent);
   if (account.row != kNoRow) rows_[account.row].virtual_ns = account.virtual_ns;
-  if (turn_ == tenant) turn_used_.ns += used.ns;
 }
 
 Duration RankedPolicy::known(Duration predicted) { return predicted.ns > 0 ? predicted : kGuess; }
@@ -169,8 +172,9 @@ std::optional<Duration> RankedPolicy::turn_left(const Runner& runner, TenantId w
   const std::uint64_t allowed = mine + (higher ? lag_ns(row->offer) : 0);
   const std::uint64_t behind = theirs > allowed ? theirs - allowed : 0;
   const std::uint64_t share = std::clamp<std::uint32_t>(runner.share_percent, 1, 100);
-  const auto owed = static_cast<std::int64_t>(std::min<std::uint64_t>(
+  std::int64_t owed = runner.wall_ns(std::min<std::uint64_t>(
       mul_div(behind, share, 100), static_cast<std::uint64_t>(kLongestLag.ns)));
+  if (runner.in_batch()) owed = std::min(owed, turn + quantum_.ns);
   // What runs for longer than expected has the more left, and gives way to what is surely shorter.
   const bool finishes = finishes_first() && goes_first(runner, *row, moment);
   const std::int64_t beyond = finishes ? runner.phase_left.ns : 0;

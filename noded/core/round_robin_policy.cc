@@ -33,6 +33,10 @@ void RoundRobinPolicy::gone(TenantId tenant) {
 void RoundRobinPolicy::started(TenantId tenant) {
   if (turn_ != tenant || quantum_left() <= 0) turn_used_ns_ = 0;
   turn_ = tenant;
+  joined(tenant);
+}
+
+void RoundRobinPolicy::joined(TenantId tenant) {
   service_ns_ = std::max(service_ns_, virtual_ns(tenant));
 }
 
@@ -42,7 +46,6 @@ void RoundRobinPolicy::charge(TenantId tenant, std::uint32_t share_percent, Dura
   const std::uint64_t share = std::clamp<std::uint32_t>(share_percent, 1, 100);
   account.virtual_ns += static_cast<std::uint64_t>(used.ns) * 100 / share;
   if (account.waiting) queue_.emplace(account.virtual_ns, tenant);
-  if (turn_ == tenant) turn_used_ns_ += used.ns;
 }
 
 std::optional<TenantId> RoundRobinPolicy::next(const Moment&) const {
@@ -60,7 +63,9 @@ std::optional<Duration> RoundRobinPolicy::turn_left(const Runner& runner, Tenant
   // A tenant with a larger share goes on until its virtual time has passed the waiter's.
   if (waiter != runner.tenant && theirs > mine) {
     const std::uint64_t share = std::clamp<std::uint32_t>(runner.share_percent, 1, 100);
-    left = std::max(left, static_cast<std::int64_t>((theirs - mine) / 100 * share + 1));
+    std::int64_t owed = runner.wall_ns((theirs - mine) / 100 * share + 1);
+    if (runner.in_batch()) owed = std::min(owed, left + quantum_.ns);
+    left = std::max(left, owed);
   }
   return Duration{std::max<std::int64_t>(left, 0)};
 }

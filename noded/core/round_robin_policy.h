@@ -23,7 +23,9 @@ class RoundRobinPolicy final : public Policy {
   void not_waiting(TenantId tenant) override;
   void gone(TenantId tenant) override;
   void started(TenantId tenant) override;
+  void joined(TenantId tenant) override;
   void charge(TenantId tenant, std::uint32_t share_percent, Duration used) override;
+  void turn_ran(Duration used) override { turn_used_ns_ += used.ns; }
   [[nodiscard]] std::optional<TenantId> next(const Moment&) const override;
   [[nodiscard]] std::optional<Duration> turn_left(const Runner& runner, TenantId waiter,
                                                   const Moment&) const override;

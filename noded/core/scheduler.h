@@ -2,10 +2,11 @@
 // Scheduler: decides which op runs and which models are resident on one device group.
 //
 // Pure: the same events at the same times give the same actions, in plexrld and in `plexrl sim`.
-// One op runs at a time per device group. A model is resident when it and its base are; capacity is
-// never exceeded, counting resident models, models that are being moved either way, and the KV of
-// started ops. The caller carries the actions out and reports each one's outcome as an event; it
-// may not invent outcomes. Not thread safe; owned by the loop thread.
+// What runs on a device group is one op, or a batch: generate ops of models with the same base, one
+// of each model. A model is resident when it and its base are; capacity is never exceeded, counting
+// resident models, models that are being moved either way, and the KV of started ops. The caller
+// carries the actions out and reports each one's outcome as an event; it may not invent outcomes.
+// Not thread safe; owned by the loop thread.
 #pragma once
 
 #include <memory>
@@ -29,6 +30,8 @@ struct SchedulerConfig {
 
 class Scheduler {
  public:
+  static constexpr std::size_t kMaxBatch = 32;  // ops
+
   // INVALID_ARGUMENT for an unknown policy, no capacity or no quantum.
   [[nodiscard]] static Result<std::unique_ptr<Scheduler>> create(const SchedulerConfig& config);
   // Continues exactly where `snapshot` was taken. CORRUPT when it is damaged or contradicts itself,

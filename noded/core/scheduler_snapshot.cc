@@ -8,7 +8,7 @@
 namespace plexrl::core {
 namespace {
 
-constexpr std::string_view kMagic = "PXS3";
+constexpr std::string_view kMagic = "PXS4";
 constexpr std::size_t kCrcBytes = 4;
 
 Status damaged(const char* what) {
@@ -63,12 +63,13 @@ void DeviceScheduler::encode_body(ByteWriter& out) const {
   ledger_.encode(out);
   out.varint(target_.value);
   out.varint(committed_.value);
-  out.flag(running_.has_value());
-  if (!running_) return;
-  out.varint(running_->op.value);
-  out.varint(static_cast<std::uint64_t>(running_->charged_until.ns));
-  out.varint(static_cast<std::uint64_t>(running_->started.ns));
-  out.flag(running_->yield_asked);
+  out.varint(static_cast<std::uint64_t>(charged_until_.ns));
+  out.varint(running_.size());
+  for (const auto& [id, running] : running_) {
+    out.varint(id.value);
+    out.varint(static_cast<std::uint64_t>(running.started.ns));
+    out.flag(running.yield_asked);
+  }
 }
 
 void DeviceScheduler::decode_body(ByteReader& in) {
@@ -102,32 +103,32 @@ void DeviceScheduler::decode_engines(ByteReader& in) {
 }
 
 void DeviceScheduler::decode_running(ByteReader& in) {
-  const bool runs = in.flag();
-  if (!in.ok()) return;
-  if (runs) {
+  charged_until_.ns = static_cast<std::int64_t>(in.varint());
+  if (charged_until_ > now_) return in.fail();
+  for (std::uint64_t left = in.count(); left > 0 && in.ok(); --left) {
     Running running;
     running.op = OpId{in.varint()};
-    running.charged_until.ns = static_cast<std::int64_t>(in.varint());
     running.started.ns = static_cast<std::int64_t>(in.varint());
     running.yield_asked = in.flag();
     const Op* op = ops_.find(running.op);
     const ModelEntry* model = op != nullptr ? models_.find(op->model) : nullptr;
-    if (model == nullptr || op->queued || running.charged_until > now_ || running.started.ns < 0 ||
-        running.started > now_)
+    if (model == nullptr || op->queued || running.started.ns < 0 || running.started > now_)
       return in.fail();
     running.model = op->model;
     running.tenant = model->tenant;
     running.share_percent = model->share_percent;
-    running_ = running;
+    running.rows = op->rows;
+    if (!running_.emplace(running.op, running).second) return in.fail();
   }
-  if (!agree(running_ ? running_->op : OpId{})) in.fail();
+  if (!agree()) in.fail();
 }
 
-// One op runs, in the one model that is in use; started ops hold what their models count.
-bool DeviceScheduler::agree(OpId running) const {
+// One op runs, or a batch of one base, each in a model that is in use; started ops hold what their
+// models count.
+bool DeviceScheduler::agree() const {
   std::map<ModelId, std::uint64_t> held;
   for (const auto& [id, op] : ops_.all()) {
-    if (!op.queued && id != running) return false;
+    if (!op.queued && !running_.contains(id)) return false;
     if (!op.started) continue;
     const ModelEntry* model = models_.find(op.model);
     std::uint64_t& sum = held[op.model];
@@ -135,9 +136,17 @@ bool DeviceScheduler::agree(OpId running) const {
       return false;
     sum += op.device_bytes;
   }
+  std::set<ModelId> in_use;
+  ModelId base;
+  for (const auto& [id, running] : running_) {
+    if (!in_use.insert(running.model).second) return false;
+    if (running_.size() > 1 && !fits_batch(*ops_.find(id))) return false;
+    const ModelId its = models_.at(running.model).base;
+    if (std::exchange(base, its) != its && in_use.size() > 1) return false;
+  }
   for (const auto& [id, entry] : models_.models())
-    if (entry.in_use != (running_ && running_->model == id)) return false;
-  return true;
+    if (entry.in_use != in_use.contains(id)) return false;
+  return running_.size() <= kMaxBatch;
 }
 
 void DeviceScheduler::rebuild() {

@@ -60,23 +60,23 @@ Offer DeviceScheduler::offer_of(TenantId tenant) const {
   return offer;
 }
 
-Runner DeviceScheduler::runner() const {
-  Runner result{running_->tenant, running_->share_percent, {}, {}, {}};
-  Op op = *ops_.find(running_->op);
+Runner DeviceScheduler::runner(const Running& running) const {
+  Runner result{running.tenant, running.share_percent, {}, {}, {}, running.rows, batch_rows()};
+  Op op = *ops_.find(running.op);
   if (op.kind == OpKind::kLease) return result;  // its holder knows
   const OpClass cls = class_of(op.kind);
-  const Duration runs = now_ - running_->started;
+  const Duration runs = now_ - running.started;
   op.ran.ns += runs.ns;
-  result.phase_left = ledger_.phase_left(running_->tenant, cls, left_of(op), runs);
-  result.whole = ledger_.whole_phase(running_->tenant, cls).value_or(Duration{});
-  result.period = ledger_.period(running_->tenant, cls).value_or(Duration{});
+  result.phase_left = ledger_.phase_left(running.tenant, cls, left_of(op), runs);
+  result.whole = ledger_.whole_phase(running.tenant, cls).value_or(Duration{});
+  result.period = ledger_.period(running.tenant, cls).value_or(Duration{});
   return result;
 }
 
 // What is left of the phase that its last op was of; hardly anything, where it seems to be over.
 Runner DeviceScheduler::resting(TenantId tenant, OpKind last) const {
   const OpClass cls = class_of(last);
-  Runner result{tenant, models_.share_percent(tenant), {}, {}, {}};
+  Runner result{tenant, models_.share_percent(tenant), {}, {}, {}, 1, 1};
   result.phase_left = ledger_.phase_left(tenant, cls, Duration{1}, {});
   result.whole = ledger_.whole_phase(tenant, cls).value_or(Duration{});
   result.period = ledger_.period(tenant, cls).value_or(Duration{});
@@ -122,20 +122,20 @@ WaitReason DeviceScheduler::why(OpId id) const {
   if (!runnable(model)) return plain(Kind::kMemory);
   if (id == target_ && committed_ == op->model) return wait_for_switch(*op);
   const Op* target = ops_.find(target_);
-  const TenantId holder = running_ ? running_->tenant
-                          : target ? models_.at(target->model).tenant
-                                   : model.tenant;
+  const TenantId holder = !running_.empty() ? running_.begin()->second.tenant
+                          : target          ? models_.at(target->model).tenant
+                                            : model.tenant;
   if (holder == model.tenant) return wait_for(*op, Kind::kOwnOps, {});
   return wait_for(*op, Kind::kOtherTenant, holder);
 }
 
 WaitReason DeviceScheduler::wait_for(const Op& op, WaitReason::Kind kind, TenantId holder) const {
   WaitReason reason{kind, holder, OpKind::kNone, {}};
-  const Op* ahead = ops_.find(running_ ? running_->op : target_);
+  const Op* ahead = ops_.find(running_.empty() ? target_ : running_.begin()->first);
   if (ahead == nullptr || ahead == &op) return reason;
   reason.doing = ahead->kind;
   if (ahead->expected.ns == 0) return reason;
-  const TimePoint since = running_ ? running_->started : now_;
+  const TimePoint since = running_.empty() ? now_ : running_.begin()->second.started;
   reason.until = since + Duration{std::max<std::int64_t>(ahead->expected.ns - ahead->ran.ns, 0)};
   return reason;
 }

@@ -85,7 +85,7 @@ void TenantLedger::set_waiting(TenantId tenant, bool waiting, TimePoint now) {
 
 void TenantLedger::started(TenantId tenant, TimePoint now) {
   Row& row = rows_[tenant];
-  row.running = true;
+  ++row.running;
   update_blocked(row, now);
 }
 
@@ -93,7 +93,7 @@ void TenantLedger::stopped(TenantId tenant, OpKind kind, Duration ran, TimePoint
   const auto found = rows_.find(tenant);
   if (found == rows_.end()) return;
   Row& row = found->second;
-  row.running = false;
+  if (row.running > 0) --row.running;
   row.device.ns += ran.ns;
   Phase& phase = row.phases[index_of(class_of(kind))];
   phase.used.ns += ran.ns;
@@ -102,7 +102,7 @@ void TenantLedger::stopped(TenantId tenant, OpKind kind, Duration ran, TimePoint
 }
 
 void TenantLedger::update_blocked(Row& row, TimePoint now) {
-  const bool blocked = row.waiting && !row.running;
+  const bool blocked = row.waiting && row.running == 0;
   if (blocked == row.blocked) return;
   if (blocked) {
     row.blocked_since = now;
@@ -182,8 +182,8 @@ void TenantLedger::encode(ByteWriter& out) const {
 
 void TenantLedger::encode_row(ByteWriter& out, const Row& row) {
   out.varint(row.bound);
-  for (const bool flag : {row.over, row.seen, row.waiting, row.running, row.blocked})
-    out.flag(flag);
+  out.varint(row.running);
+  for (const bool flag : {row.over, row.seen, row.waiting, row.blocked}) out.flag(flag);
   out.varint(row.violations);
   out.varint(row.open_ops);
   out.u8(static_cast<std::uint8_t>(row.last_kind));
@@ -217,12 +217,12 @@ TenantLedger::Phase TenantLedger::decode_phase(ByteReader& in) {
 TenantLedger::Row TenantLedger::decode_row(ByteReader& in) {
   Row row;
   row.bound = static_cast<std::uint32_t>(in.varint());
-  for (bool* flag : {&row.over, &row.seen, &row.waiting, &row.running, &row.blocked})
-    *flag = in.flag();
+  row.running = in.varint();
+  for (bool* flag : {&row.over, &row.seen, &row.waiting, &row.blocked}) *flag = in.flag();
   row.violations = in.varint();
   row.open_ops = in.varint();
   const std::uint8_t kind = in.u8();
-  if (kind >= kOpKinds || row.blocked != (row.waiting && !row.running)) in.fail();
+  if (kind >= kOpKinds || row.blocked != (row.waiting && row.running == 0)) in.fail();
   row.last_kind = static_cast<OpKind>(kind);
   for (TimePoint* time : {&row.first, &row.idle_since, &row.blocked_since}) *time = decode_time(in);
   for (Duration* time : {&row.blocked_for, &row.device}) *time = decode_duration(in);

@@ -85,7 +85,7 @@ class TenantLedger {
     TimePoint idle_since;
     OpKind last_kind = OpKind::kNone;
     bool waiting = false;
-    bool running = false;
+    std::uint64_t running = 0;  // ops of it
     bool blocked = false;
     TimePoint blocked_since;
     Duration blocked_for;

@@ -57,6 +57,9 @@ struct OpArrived {
   // begins anew. A lease that has yielded goes behind the ops that have arrived meanwhile.
   Duration slice{};
   Duration limit{};
+  // Of a generate: prompts times samples. It pays for its part of a batch by them.
+  std::uint64_t rows = 1;
+  bool alone = false;  // runs in no batch
 };
 // A queued or yielded op is gone; its KV is free before the actions of this step are carried out. A
 // running generate or logprobs is asked to yield, and OpYielded or OpFinished ends it. A running
@@ -88,7 +91,7 @@ struct EngineUp {
 };  // an engine is down until then
 struct EngineDown {
   EngineId engine;
-};               // its models are not resident; its running op is queued again
+};               // its models are not resident; its running ops are queued again
 struct Tick {};  // Actions::wakeup has come
 // The largest slowdown against running alone that the tenant's job accepts, in thousandths; 0: no
 // bound. Tell it again before the first model of a tenant whose models were all removed.
@@ -106,10 +109,10 @@ using Event =
 
 struct StartOp {
   OpId op;
-};  // its model is resident; also goes on with a yielded op
+};  // its model is resident; also goes on with a yielded op; may join generate ops that run
 struct YieldOp {
   OpId op;
-};  // ask the running op to stop at its next yield point
+};  // ask a running op to stop at its next yield point
 struct ResumeModel {
   ModelId model;
 };  // copy in and map

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "core/byte_codec.h"
+#include "core/int_math.h"
 #include "store/async_store.h"
 
 namespace plexrl::runtime {
@@ -71,10 +73,9 @@ void Accounting::advance(TimePoint now) {
   last_ = now;
   if (span <= 0) return;
   sums_.all_ns += span;
-  if (holder_) {
+  if (!running_.empty()) {
     sums_.held_ns += span;
-    const auto holder = rows_.find(holder_);
-    if (holder != rows_.end()) holder->second.totals.device_ns += span;
+    share_out(span);
     device_.busy_ns += span;
     count_hidden(span);
   } else if (moving()) {
@@ -83,6 +84,38 @@ void Accounting::advance(TimePoint now) {
     device_.switch_exposed_ns += span;
     for (const auto& [model, tenant] : moves_) models_[model].switch_exposed_ns += span;
   }
+}
+
+// What the division leaves goes to the first, so that the parts add up to the span.
+void Accounting::share_out(std::int64_t span) {
+  std::uint64_t rows = 0;
+  for (const auto& [tenant, running] : running_) rows += running.rows;
+  const auto part = [&](const Running& running) {
+    return static_cast<std::int64_t>(
+        core::mul_div(static_cast<std::uint64_t>(span), running.rows, rows));
+  };
+  std::int64_t rest = span;
+  for (const auto& [tenant, running] : running_) rest -= part(running);
+  for (const auto& [tenant, running] : running_) {
+    const std::int64_t own = part(running) + std::exchange(rest, 0);
+    const auto row = rows_.find(tenant);
+    if (row == rows_.end()) continue;
+    row->second.totals.device_ns += own;
+    row->second.ran_ns += span;
+  }
+}
+
+void Accounting::started(TenantId tenant, std::uint64_t rows) {
+  Running& running = running_[tenant];
+  ++running.ops;
+  running.rows += rows;
+}
+
+void Accounting::stopped(TenantId tenant, std::uint64_t rows) {
+  const auto found = running_.find(tenant);
+  PLEXRL_CHECK(found != running_.end() && found->second.rows >= rows, "an op stops once");
+  found->second.rows -= rows;
+  if (--found->second.ops == 0) running_.erase(found);
 }
 
 // Two models of a tenant that move at the same time count once.
@@ -116,7 +149,6 @@ void Accounting::stood_for_switch(Row& row, ModelTotals& model, std::int64_t ns)
   model.switch_hidden_ns -= ns;
   model.switch_exposed_ns += ns;
   row.totals.device_ns -= ns;
-  row.settled_device_ns -= ns;
   row.totals.switch_hidden_ns -= ns;
   row.totals.switch_ns += ns;
   device_.busy_ns -= ns;
@@ -128,12 +160,12 @@ void Accounting::settle(Row& row) const {
   TenantTotals& totals = row.totals;
   if (row.seen) totals.wall_ns += sums_.all_ns - row.settled.all_ns;
   if (row.outstanding > 0) {
-    const std::int64_t own = totals.device_ns - row.settled_device_ns;
+    const std::int64_t own = row.ran_ns - row.settled_ran_ns;
     totals.wait_others_ns += sums_.held_ns - row.settled.held_ns - own;
     totals.switch_ns += sums_.moving_ns - row.settled.moving_ns;
   }
   row.settled = sums_;
-  row.settled_device_ns = totals.device_ns;
+  row.settled_ran_ns = row.ran_ns;
 }
 
 void Accounting::op_arrived(TenantId tenant) {
@@ -163,7 +195,6 @@ Status Accounting::load() {
     }
     row.seen = row.totals.wall_ns > 0;
     row.settled = sums_;
-    row.settled_device_ns = row.totals.device_ns;
     row.stored = value;
     rows_.insert_or_assign(TenantId{key}, std::move(row));
   }));

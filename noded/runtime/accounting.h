@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accounting: where each tenant's time went. Between two events of the device group the picture
-// does not change, so each span is given to one account per tenant: computing, waiting for another
-// tenant, waiting for a switch, or idle. The totals are stored now and then and at the end, so that
-// a restart of plexrld does not begin at zero; a kill loses what came after the last save(). Loop
-// thread only; nanoseconds.
+// does not change, so each span is given to one account per tenant: computing (in a batch by its
+// rows), waiting for another tenant, waiting for a switch, or idle. The totals are stored now and
+// then and at the end, so that a restart of plexrld does not begin at zero; a kill loses what came
+// after the last save(). Loop thread only; nanoseconds.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ struct KindTotals {
 };
 
 struct TenantTotals {
-  std::int64_t device_ns = 0;         // its op ran
-  std::int64_t wait_others_ns = 0;    // it had ops, and another tenant's op ran
+  std::int64_t device_ns = 0;         // its op ran; in a batch, its part of that time
+  std::int64_t wait_others_ns = 0;    // it had ops, none ran, and another tenant's did
   std::int64_t switch_ns = 0;         // exposed: it had ops, nothing ran, and state was being moved
   std::int64_t switch_hidden_ns = 0;  // state of its models was being moved while an op ran
   std::int64_t wall_ns = 0;           // from its first op to the job's end
@@ -82,7 +82,9 @@ class Accounting {
   void advance(TimePoint now);
   void op_arrived(TenantId tenant);
   void op_left(TenantId tenant);
-  void running(TenantId tenant) { holder_ = tenant; }  // none: nothing runs
+  // An op of the tenant runs, or has stopped. Of a batch each has device time by its rows.
+  void started(TenantId tenant, std::uint64_t rows = 1);
+  void stopped(TenantId tenant, std::uint64_t rows = 1);
   // A suspend or resume of a model; `tenant` is none for a base. Ending one that is not under way
   // does nothing.
   void move_started(ModelId model, TenantId tenant) { moves_.insert_or_assign(model, tenant); }
@@ -99,7 +101,7 @@ class Accounting {
   [[nodiscard]] const TenantTotals* find(TenantId tenant);
   [[nodiscard]] ModelTotals model(ModelId id) const;  // zeros when nothing was counted for it
   void forget_model(ModelId id) { models_.erase(id); }
-  [[nodiscard]] TenantId holder() const { return holder_; }
+  [[nodiscard]] bool computes(TenantId tenant) const { return running_.contains(tenant); }
   [[nodiscard]] bool moving() const { return !moves_.empty(); }
   [[nodiscard]] const DeviceTotals& device() const { return device_; }
 
@@ -114,12 +116,18 @@ class Accounting {
   struct Row {
     TenantTotals totals;
     std::uint64_t outstanding = 0;
-    bool seen = false;  // an op has come, and the job has not ended since
-    Sums settled;       // the sums up to which `totals` is complete
-    std::int64_t settled_device_ns = 0;
+    bool seen = false;        // an op has come, and the job has not ended since
+    Sums settled;             // the sums up to which `totals` is complete
+    std::int64_t ran_ns = 0;  // an op of it ran, alone or in a batch
+    std::int64_t settled_ran_ns = 0;
     std::string stored;  // as in the store
   };
+  struct Running {
+    std::uint64_t ops = 0;
+    std::uint64_t rows = 0;
+  };
   void settle(Row& row) const;
+  void share_out(std::int64_t span);
   void count_hidden(std::int64_t span);
   void stood_for_switch(Row& row, ModelTotals& model, std::int64_t ns);
 
@@ -128,7 +136,7 @@ class Accounting {
   std::map<ModelId, ModelTotals> models_;
   Sums sums_;
   TimePoint last_;
-  TenantId holder_;
+  std::map<TenantId, Running> running_;
   std::map<ModelId, TenantId> moves_;  // under way
   DeviceTotals device_;
   std::uint64_t outstanding_ = 0;  // of all tenants

@@ -94,7 +94,10 @@ bool Dispatcher::move_lease(const core::Action& action) {
 
 void Dispatcher::feed(Op& op) {
   op.state = OpState::kQueued;
-  post(core::OpArrived{op.id, op.model, op.kind, op.kv_bytes, op.work_tokens, op.slice, op.limit});
+  // Whoever was there when an engine died is alone until its end: the one whose fault it was takes
+  // nobody else with it again.
+  post(core::OpArrived{op.id, op.model, op.kind, op.kv_bytes, op.work_tokens, op.slice, op.limit,
+                       op.rows, op.deaths > 0});
 }
 
 void Dispatcher::lease_added(Op& op, std::uint64_t device_bytes, const slurm::Grant& grant,
@@ -159,7 +162,8 @@ void Dispatcher::start_op(OpId id) {
   const TimePoint now = parts_.clock.now();
   op->running_since = now;
   op->state = OpState::kRunning;
-  parts_.accounting.running(op->tenant);
+  parts_.accounting.advance(now);
+  parts_.accounting.started(op->tenant, op->rows);
   parts_.listener.op_started(*op);
   if (op->kind == core::OpKind::kLease) return leases_->lease_granted(*op);
   running_.insert(id);
@@ -171,7 +175,7 @@ void Dispatcher::begin_op(Op& op) {
       op.kind == core::OpKind::kGenerate ? mover_.take_kv(op.model, op.kv_bytes) : Status{};
   // The scheduler counts what an engine was asked to drop as free.
   if (ready.code() == Code::NO_CAPACITY && parts_.state.kv_retiring()) {
-    waits_for_memory_ = op.id;
+    waits_for_memory_.insert(op.id);
     return;
   }
   Result<std::vector<int>> fds = ready.ok() ? parts_.files.open(op) : ready;
@@ -194,14 +198,15 @@ void Dispatcher::begin_op(Op& op) {
 // Device memory of KV that engines were asked to drop.
 void Dispatcher::memory_came() {
   mover_.memory_came();
-  if (Op* const op = parts_.ops.find(std::exchange(waits_for_memory_, {}))) begin_op(*op);
+  for (const OpId id : std::exchange(waits_for_memory_, {}))
+    if (Op* const op = parts_.ops.find(id)) begin_op(*op);
 }
 
 void Dispatcher::ask_to_yield(OpId id) {
   Op* const op = parts_.ops.find(id);
   if (op == nullptr || op->state != OpState::kRunning || yield_due_.count(id) != 0) return;
   if (op->kind == core::OpKind::kLease) return leases_->lease_asked(*op);
-  if (waits_for_memory_ == id) return op_yielded(*op);
+  if (waits_for_memory_.contains(id)) return op_yielded(*op);
   yield_due_[id] = parts_.clock.now() + parts_.yield_timeout;
   parts_.wake(yield_due_[id]);
   wire::EngineYieldT request;
@@ -215,11 +220,11 @@ void Dispatcher::ask_to_yield(OpId id) {
 void Dispatcher::op_stopped(Op& op) {
   const TimePoint now = parts_.clock.now();
   parts_.accounting.advance(now);
-  parts_.accounting.running(TenantId{});
+  parts_.accounting.stopped(op.tenant, op.rows);
   op.run_ns += now.ns - op.running_since.ns;
   running_.erase(op.id);
   yield_due_.erase(op.id);
-  if (waits_for_memory_ == op.id) waits_for_memory_ = {};
+  waits_for_memory_.erase(op.id);
 }
 
 void Dispatcher::op_answered(OpId id, const Result<engine::Reply>& reply) {

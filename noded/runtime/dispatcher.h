@@ -163,7 +163,7 @@ class Dispatcher final : public MoveListener {
   bool draining_ = false;
   TimePoint wakeup_;
   std::set<OpId> running_;
-  OpId waits_for_memory_;  // runs, and begins when KV that was dropped is free; 0: none
+  std::set<OpId> waits_for_memory_;  // run, and begin when KV that was dropped is free
   std::map<OpId, TimePoint> yield_due_;
   std::map<ModelId, unsigned> resume_failures_;
   std::set<ModelId> removing_;

@@ -65,7 +65,8 @@ struct Op {
 
   std::uint64_t kv_bytes = 0;
   std::uint64_t work_tokens = 0;
-  Duration slice{};  // of a lease, as in core::OpArrived
+  std::uint64_t rows = 1;  // as in OpSize
+  Duration slice{};        // of a lease, as in core::OpArrived
   Duration limit{};
   TimePoint accepted;
   TimePoint running_since;

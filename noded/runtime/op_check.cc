@@ -51,6 +51,7 @@ Result<OpSize> check(const wire::GenerateArgsT& args, const ModelShape& shape) {
                  static_cast<unsigned long long>(rows), kMaxRows);
   PLEXRL_TRY(check_sampling_options(args));
   OpSize size;
+  size.rows = rows;
   for (std::size_t i = 0; i < args.prompts.size(); ++i) {
     const auto& tokens = args.prompts[i]->tokens;
     const std::uint64_t length = tokens.size() + std::uint64_t{args.max_new_tokens};

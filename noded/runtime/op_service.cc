@@ -103,6 +103,7 @@ Op& OpService::add_op(SubmitRequest request, const OpSize& size) {
   op.client = std::move(request.client);
   op.kv_bytes = size.kv_bytes;
   op.work_tokens = size.work_tokens;
+  op.rows = size.rows;
   op.waiters.push_back({request.session, request.request_id, std::move(request.handler)});
   Op& added = parts_.ops.add(std::move(op));
   parts_.results.accepted(added);

@@ -23,12 +23,12 @@ TEST(Accounting, EverySpanGoesToOneAccount) {
   books.move_started(model, b);
   books.advance(TimePoint{110});  // 10: both wait for a switch
   books.move_ended(model);
-  books.running(a);
+  books.started(a);
   books.advance(TimePoint{140});  // 30: a computes, b waits for it
-  books.running(TenantId{});
+  books.stopped(a);
   books.op_left(a);
   books.advance(TimePoint{145});  // 5: nothing happens
-  books.running(b);
+  books.started(b);
   books.advance(TimePoint{165});  // 20: b computes, a has no op
   EXPECT_EQ(books.totals(a).device_ns, 30);
   EXPECT_EQ(books.totals(a).switch_ns, 10);
@@ -45,7 +45,7 @@ TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
   const TenantId a{1};
   const TenantId b{2};
   books.advance(TimePoint{1000});
-  books.running(b);
+  books.started(b);
   books.advance(TimePoint{1010});  // 10: a is not there yet
   books.op_arrived(a);
   books.advance(TimePoint{1030});  // 20: a waits for b
@@ -54,7 +54,8 @@ TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
   books.op_arrived(a);
   books.advance(TimePoint{1075});  // 5: a waits for b
   EXPECT_EQ(books.find(a)->wait_others_ns, 25);
-  books.running(a);
+  books.stopped(b);
+  books.started(a);
   books.advance(TimePoint{1078});  // 3: a computes
   EXPECT_EQ(books.find(a)->wait_others_ns, 25);
   EXPECT_EQ(books.find(a)->device_ns, 3);
@@ -62,6 +63,39 @@ TEST(Accounting, TimeIsCountedWhileOpsAreOutstandingOnly) {
   EXPECT_EQ(books.find(a)->wall_ns, 68);
   books.forget(a);
   EXPECT_EQ(books.find(a), nullptr);
+}
+
+// Rows 3 and 1 for 40 ns: 30 and 10; what the division leaves goes to the first.
+TEST(Accounting, ABatchIsSharedOutByRows) {
+  const auto memory = store::make_memory_store();
+  store::QueuedStore store(*memory);
+  Accounting books(store.queue);
+  const TenantId a{1};
+  const TenantId b{2};
+  const TenantId c{3};
+  books.advance(TimePoint{100});
+  for (const TenantId tenant : {a, b, c}) books.op_arrived(tenant);
+  books.started(a, 3);
+  books.started(b, 1);
+  books.advance(TimePoint{140});
+  EXPECT_TRUE(books.computes(a) && books.computes(b));
+  EXPECT_EQ(books.find(a)->device_ns, 30);
+  EXPECT_EQ(books.find(b)->device_ns, 10);
+  EXPECT_EQ(books.find(a)->wait_others_ns, 0) << "an op of it ran all the time";
+  EXPECT_EQ(books.find(b)->wait_others_ns, 0);
+  EXPECT_EQ(books.find(c)->wait_others_ns, 40);
+  EXPECT_EQ(books.device().busy_ns, 40);
+  books.started(a, 4);  // of another model
+  books.stopped(a, 3);
+  books.advance(TimePoint{151});  // 11: 4 to 1
+  EXPECT_EQ(books.find(a)->device_ns, 30 + 9);
+  EXPECT_EQ(books.find(b)->device_ns, 10 + 2);
+  books.stopped(a, 4);
+  EXPECT_FALSE(books.computes(a));
+  books.advance(TimePoint{161});
+  EXPECT_EQ(books.find(b)->device_ns, 12 + 10);
+  EXPECT_EQ(books.find(a)->wait_others_ns, 10);
+  EXPECT_EQ(books.device().busy_ns, 61);
 }
 
 TEST(Accounting, WallTimeStandsStillWhenTheJobHasEnded) {
@@ -91,9 +125,12 @@ TEST(Accounting, ManyReadersSeeTheSameTimes) {
     books->advance(TimePoint{1});
     books->op_arrived(a);
   }
+  const TenantId b{2};
   for (std::int64_t t = 1; t <= 60; ++t) {
     for (Accounting* books : {&often, &once}) {
-      books->running(t % 3 == 0 ? a : TenantId{static_cast<std::uint64_t>(t % 3 == 1 ? 2 : 0)});
+      if (books->computes(a)) books->stopped(a);
+      if (books->computes(b)) books->stopped(b);
+      if (t % 3 != 2) books->started(t % 3 == 0 ? a : b);
       if (t % 4 == 0) books->move_started(ModelId{1}, a);
       if (t % 4 == 2) books->move_ended(ModelId{1});
       books->advance(TimePoint{1 + t * t});
@@ -118,7 +155,7 @@ TEST(Accounting, AMoveIsExposedOrHidden) {
   books.op_arrived(a);
   books.advance(TimePoint{114});  // 10: a waits for it
   books.move_ended(ModelId{1});
-  books.running(a);
+  books.started(a);
   books.advance(TimePoint{144});  // 30: a computes
   books.op_arrived(b);
   books.move_started(ModelId{2}, b);
@@ -128,7 +165,7 @@ TEST(Accounting, AMoveIsExposedOrHidden) {
   books.move_ended(ModelId{2});
   books.move_ended(ModelId{2});  // told twice
   books.move_ended(ModelId{3});
-  books.running(TenantId{});
+  books.stopped(a);
   books.op_left(a);
   books.advance(TimePoint{165});  // 1: b waits for the base
   books.forget(b);                // with an op
@@ -151,11 +188,11 @@ TEST(Accounting, AnOpThatStoodForItsMoveWaitedForASwitch) {
   books.op_arrived(b);
   books.move_started(ModelId{1}, a);
   books.advance(TimePoint{110});  // 10: exposed
-  books.running(a);
+  books.started(a);
   books.advance(TimePoint{140});  // 30: the op runs, and the rest of its model comes
   books.move_ended(ModelId{1});
   books.advance(TimePoint{145});
-  books.running(TenantId{});
+  books.stopped(a);
   books.op_ran(a, ModelId{1}, {true, 35, 2, 20});
   EXPECT_EQ(books.find(a)->switch_ns, 30);
   EXPECT_EQ(books.find(a)->switch_hidden_ns, 10);
@@ -186,7 +223,7 @@ TEST(Accounting, TheTenantOfAHiddenMoveIsTold) {
     Accounting books(store.queue);
     books.advance(TimePoint{100});
     books.op_arrived(TenantId{2});
-    books.running(TenantId{1});
+    books.started(TenantId{1});
     books.move_started(ModelId{2}, TenantId{2});
     books.advance(TimePoint{120});
     EXPECT_EQ(books.find(TenantId{2})->switch_hidden_ns, 20);
@@ -223,7 +260,7 @@ TEST(Accounting, SavedTotalsAreThereAgain) {
     Accounting books(store.queue);
     books.advance(TimePoint{100});
     books.op_arrived(a);
-    books.running(a);
+    books.started(a);
     books.advance(TimePoint{140});
     books.totals(a).kinds[1].tokens = 1ULL << 50;
     books.totals(a).commits = 3;

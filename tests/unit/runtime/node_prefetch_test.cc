@@ -53,7 +53,7 @@ class NodePrefetch : public NodeFixture {
 TEST_F(NodePrefetch, IsHiddenBehindTheOpThatRuns) {
   begin(Duration{30 * kMillisecond.ns});
   const auto running = submit(a_, ma_, 3, train(4));
-  ASSERT_TRUE(turn_until([&] { return node_->accounting().holder() == a_; }));
+  ASSERT_TRUE(turn_until([&] { return node_->accounting().computes(a_); }));
   const auto exposed = node_->accounting().device().switch_exposed_ns;
   const auto next = submit(b_, mb_, 1, train(3));
   ASSERT_TRUE(turn_until([&] { return tier(mb_) == "device"; }));
@@ -70,7 +70,7 @@ TEST_F(NodePrefetch, ThatFailsGivesEverythingBackAndIsTriedAgain) {
   begin(Duration{60 * kMillisecond.ns});
   const std::uint64_t before = free_chunks();
   const auto running = submit(a_, ma_, 3, train(4));
-  ASSERT_TRUE(turn_until([&] { return node_->accounting().holder() == a_; }));
+  ASSERT_TRUE(turn_until([&] { return node_->accounting().computes(a_); }));
   fake(2).options().fail_resumes = 3;
   const auto next = submit(b_, mb_, 1, train(3));
   bool tried = false;
@@ -154,7 +154,7 @@ TEST_F(NodePrefetch, OfACancelledOpCostsNothingButTheMove) {
   begin(Duration{30 * kMillisecond.ns});
   const std::uint64_t before = free_chunks();
   const auto running = submit(a_, ma_, 3, train(4));
-  ASSERT_TRUE(turn_until([&] { return node_->accounting().holder() == a_; }));
+  ASSERT_TRUE(turn_until([&] { return node_->accounting().computes(a_); }));
   const auto next = submit(b_, mb_, 1, train(3), 901);
   node_->op_service().cancel(session_, 901);  // its model is coming in
   EXPECT_EQ(wait(next).status.code(), Code::CANCELLED);

@@ -25,11 +25,23 @@ void RingChecks::after_event() {
   NodeRuntime& runtime = node_.runtime();
   const auto holder = runtime.lease_service().holder();
   node_.ledger().lease_held = holder.has_value();
-  int running = 0;
+  const Op* first = nullptr;
   for (const auto& [id, op] : runtime.ops().all()) {
-    if (op.state == OpState::kRunning && ++running > 1) complain(op, "runs beside another");
+    if (op.state == OpState::kRunning && first != nullptr && !run_together(*first, op))
+      complain(op, "runs beside another");
+    if (op.state == OpState::kRunning) first = &op;
     check_op(op);
   }
+}
+
+// Generate ops of different models of one engine, none of which was there when an engine died.
+bool RingChecks::run_together(const Op& a, const Op& b) {
+  const ModelTable& models = node_.runtime().models();
+  const auto joins = [](const Op& op) {
+    return op.kind == core::OpKind::kGenerate && op.deaths == 0;
+  };
+  return joins(a) && joins(b) && a.model != b.model &&
+         models.engine_of(a.model) == models.engine_of(b.model);
 }
 
 void RingChecks::check_op(const Op& op) {

@@ -44,7 +44,8 @@ void RingEngine::call(wire::EngineBodyUnion request, const std::vector<int>& fds
                 engine->done_in_engine(*shared, call, std::move(result), dies);
               });
   if (op && fake_->ops_started() != before)
-    parts_.ledger.op_starts(id_, shared->AsEngineRunOp()->op);
+    parts_.ledger.op_starts(id_, shared->AsEngineRunOp()->op,
+                            shared->AsEngineRunOp()->args.AsGenerateArgs() != nullptr);
 }
 
 bool RingEngine::stops_here(const Body& request, std::uint64_t call) {
@@ -125,7 +126,7 @@ void RingEngine::done_in_engine(const Body& request, std::uint64_t call, Answer 
   const bool moved = result && result->body.AsEngineMoved() != nullptr;
   const bool yielded = result && result->body.AsEngineYielded() != nullptr;
   if (const auto* op = request.AsEngineRunOp()) {
-    ledger.op_ends(id_);
+    ledger.op_ends(id_, op->op);
     if (!yielded) ledger.unmap(id_, op->model, true);
   }
   if (const auto* resume = request.AsEngineResume(); resume != nullptr && !moved)

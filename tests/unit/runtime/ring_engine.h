@@ -2,7 +2,7 @@
 // RingEngine: a fake engine in the virtual world, with a connection that takes time and the faults
 // of the script. What one engine answers arrives in order, answers of several engines in any. It
 // outlives a plexrld, as a process does. DeviceLedger is what all engines together do to the
-// device: whose chunks, and which op runs.
+// device: whose chunks, and which ops run.
 #pragma once
 
 #include <cinttypes>
@@ -65,14 +65,20 @@ class DeviceLedger {
       for (const auto& place : model->segments)
         map(engine, model->model, place->device, place->kind == wire::SegmentKind::Kv);
   }
-  // Only ops that this plexrld started count: an engine may still run one of the plexrld before.
-  void op_starts(EngineId engine, std::uint64_t op) {
+  // Only ops that this plexrld started count: an engine may still run some of the plexrld before.
+  // `samples`: a generate, which may run beside others of its engine.
+  void op_starts(EngineId engine, std::uint64_t op, bool samples) {
     for (const auto& [other, its] : running_)
-      if (its != 0) broken_.add("op %" PRIu64 " starts while op %" PRIu64 " runs", op, its);
+      for (const auto& [number, sampling] : its)
+        if (other != engine || !samples || !sampling)
+          broken_.add("op %" PRIu64 " starts while op %" PRIu64 " runs", op, number);
     if (lease_held) broken_.add("op %" PRIu64 " starts under a lease", op);
-    running_[engine] = op;
+    running_[engine][op] = samples;
   }
-  void op_ends(EngineId engine) { running_.erase(engine); }
+  void op_ends(EngineId engine, std::uint64_t op) {
+    running_[engine].erase(op);
+    if (running_[engine].empty()) running_.erase(engine);
+  }
   void plexrld_ended() { running_.clear(); }
   [[nodiscard]] bool op_runs() const { return !running_.empty(); }
   [[nodiscard]] std::size_t mapped() const { return owners_.size(); }
@@ -86,7 +92,7 @@ class DeviceLedger {
   };
   Broken& broken_;
   std::map<std::uint32_t, Owner> owners_;
-  std::map<EngineId, std::uint64_t> running_;
+  std::map<EngineId, std::map<std::uint64_t, bool>> running_;
 };
 
 class RingEngine final : public engine::EngineListener,
