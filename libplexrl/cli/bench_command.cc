@@ -6,6 +6,7 @@
 #include "cli/bench/bench_op.h"
 #include "cli/bench/bench_sched.h"
 #include "cli/bench/bench_swap.h"
+#include "cli/bench/bench_tenants.h"
 #include "cli/bench/cleanup.h"
 #include "cli/output.h"
 
@@ -118,6 +119,61 @@ Status run_http(const BenchHttpOptions& options) {
   return {};
 }
 
+Status run_tenants(const BenchTenantsOptions& options) {
+  PLEXRL_TRY(Cleanup::catch_signals());
+  PLEXRL_ASSIGN(const nlohmann::json rows, bench_tenants(options));
+  if (options.json) {
+    print_json(rows);
+    return {};
+  }
+  Table table({"duty", "busy alone", "overlapped", "together", "ratio", "of bound", "wall alone s",
+               "together s", "saving", "reward alone", "together"});
+  for (const auto& row : rows)
+    table.add({number(row, "duty", 2), number(row, "utilisation_alone", 3),
+               number(row, "utilisation_overlapped", 3), number(row, "utilisation_together", 3),
+               number(row, "utilisation_ratio", 2), number(row, "share_of_bound", 2),
+               number(row, "wall_alone_s", 1), number(row, "wall_together_s", 1),
+               number(row, "wall_saving", 3), number(row, "reward_mean_alone", 4),
+               number(row, "reward_mean_together", 4)});
+  print_text(table.to_text());
+  return {};
+}
+
+void add_tenants(CLI::App& bench, Run& chosen) {
+  CLI::App* tenants = bench.add_subcommand("tenants", "many LoRA tasks on one base");
+  auto options = std::make_shared<BenchTenantsOptions>();
+  tenants->add_option("-n,--tenants", options->tenants, "tasks")
+      ->check(CLI::Range(1U, 256U))
+      ->capture_default_str();
+  tenants->add_option("--alone", options->alone, "of them that are run one after the other")
+      ->check(CLI::Range(1U, 256U))
+      ->capture_default_str();
+  tenants->add_option("--model", options->model, "tiny, smollm2-135m, or a directory")
+      ->capture_default_str();
+  tenants->add_option("--duty", options->duties, "share of its time that a task is busy alone")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str();
+  tenants->add_option("--steps", options->steps, "of each task")
+      ->check(CLI::Range(1U, 1000U))
+      ->capture_default_str();
+  tenants->add_option("--prompts", options->prompts, "of a step")
+      ->check(CLI::Range(1U, 1024U))
+      ->capture_default_str();
+  tenants->add_option("--samples", options->samples, "of a prompt")
+      ->check(CLI::Range(2U, 1024U))
+      ->capture_default_str();
+  tenants->add_option("--policy", options->policy, "of the pool")
+      ->check(CLI::IsMember({"fifo", "round-robin", "hrrs", "least-slowdown"}))
+      ->capture_default_str();
+  tenants->add_option("--plexrld", options->plexrld, "the daemon's program");
+  add_json_option(*tenants, options->json);
+  tenants->parse_complete_callback([options] {
+    if (options->alone > options->tenants)
+      throw CLI::ValidationError("--alone", "there are no more than the --tenants");
+  });
+  on_chosen(*tenants, chosen, options, run_tenants);
+}
+
 void add_http(CLI::App& bench, Run& chosen) {
   CLI::App* http = bench.add_subcommand("http", "what HTTP adds to an operation");
   auto options = std::make_shared<BenchHttpOptions>();
@@ -211,6 +267,7 @@ void add_bench(CLI::App& app, Run& chosen) {
   add_http(*bench, chosen);
   add_swap(*bench, chosen);
   add_sched(*bench, chosen);
+  add_tenants(*bench, chosen);
 }
 
 }  // namespace plexrl::cli

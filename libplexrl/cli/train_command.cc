@@ -177,7 +177,11 @@ void add_grpo_options(CLI::App& command, TrainOptions& options) {
                      "longest answer; default: the environment's");
   command
       .add_option("--tool-latency", options.tool_latency_s,
-                  "seconds of simulated waiting for tools in each step")
+                  "seconds of simulated waiting for tools in each step, in the mean")
+      ->check(CLI::Range(0.0, 86'400.0));
+  command
+      .add_option("--tool-latency-sd", options.tool_latency_sd_s,
+                  "standard deviation of that, in seconds")
       ->check(CLI::Range(0.0, 86'400.0));
   command
       .add_option("--max-staleness", options.max_staleness,

@@ -142,3 +142,14 @@ train_as_user() {
   jq -e '.[0, 2] | .op_p50_us > 0 and .op_p99_us > 0 and (.overhead_p50_us, .overhead_p99_us | type == "number")' "$BATS_TEST_TMPDIR/rows"
   [ "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'plexrl-bench-*' | wc -l)" = "$before" ]
 }
+
+@test "bench tenants: its rows are whole, rewards are those of tasks alone, and its plexrlds leave nothing behind" {
+  before=$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'plexrl-bench-*' | wc -l)
+  "$build/plexrl" bench tenants -n 3 --alone 2 --steps 3 --duty 0.5 --json >"$BATS_TEST_TMPDIR/rows" 3>&-
+  jq -e 'length == 1 and .[0].tenants == 3 and .[0].duty == 0.5 and .[0].wait_s > 0' "$BATS_TEST_TMPDIR/rows"
+  jq -e '.[0] | .reward_mean_alone > 0 and .reward_mean_alone == .reward_mean_together' "$BATS_TEST_TMPDIR/rows"
+  jq -e '.[0] | all(.utilisation_alone, .utilisation_overlapped, .utilisation_together; . > 0 and . <= 1)
+    and .bound >= 1 and .busy_together_s > 0 and .wall_together_s > 0' "$BATS_TEST_TMPDIR/rows"
+  [ "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'plexrl-bench-*' | wc -l)" = "$before" ]
+  run ! pgrep -f "plexrl-engine.*plexrl-bench-"
+}

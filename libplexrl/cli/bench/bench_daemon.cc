@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/bench/bench_daemon.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include <system_error>
 #include <vector>
 
+#include "cli/bench/child_program.h"
 #include "client/hook_client.h"
 
 namespace plexrl::cli {
@@ -23,7 +22,6 @@ namespace {
 constexpr std::uint32_t kJob = 1;
 constexpr Duration kStartTime{20 * kSecond.ns};
 constexpr Duration kStopTime{10 * kSecond.ns};
-constexpr std::size_t kLogTail = 1500;
 
 // Queues are longer than any load here, so that a load measures the daemon and not its refusals.
 std::string daemon_text(const std::string& directory, std::uint32_t chunk_kib) {
@@ -74,32 +72,6 @@ Status write_file(const std::string& path, const std::string& text) {
   return {};
 }
 
-// The process; its standard error, and for short programs all it says, goes to the file.
-Result<pid_t> spawn_program(std::vector<std::string> words, const std::string& log) {
-  std::vector<char*> argv;
-  argv.reserve(words.size() + 1);
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log.c_str(),
-                                     O_CREAT | O_WRONLY | O_APPEND, 0600);
-  ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  // Not the mask of this thread: Cleanup has blocked what the child has to hear.
-  posix_spawnattr_t attributes;
-  ::posix_spawnattr_init(&attributes);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  pid_t pid = 0;
-  const int rc = ::posix_spawn(&pid, argv[0], &actions, &attributes, argv.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
-  ::posix_spawn_file_actions_destroy(&actions);
-  if (rc != 0) return errno_error(Code::NOT_FOUND, rc, "start '%s'", argv[0]);
-  return pid;
-}
-
 bool ended_within(pid_t pid, Duration time) {
   const TimePoint deadline = system_clock().now() + time;
   while (::waitpid(pid, nullptr, WNOHANG) == 0) {
@@ -111,8 +83,8 @@ bool ended_within(pid_t pid, Duration time) {
 }
 
 // plexrld leaves its engines running for the next one. Their pid files name them; a process whose
-// command line does not name this directory is somebody else's by now.
-void end_engines(const std::string& directory) {
+// command line names neither this directory nor the base is somebody else's by now.
+void end_engines(const std::string& directory, const std::string& base) {
   std::error_code failure;
   for (const auto& entry :
        std::filesystem::directory_iterator(directory + "/run/engines", failure)) {
@@ -121,7 +93,9 @@ void end_engines(const std::string& directory) {
     if (!(std::ifstream(entry.path()) >> pid) || pid <= 1) continue;
     std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
     const std::string line{std::istreambuf_iterator<char>(file), {}};
-    if (line.find(directory) != std::string::npos) ::kill(pid, SIGKILL);
+    const bool ours = line.find(directory) != std::string::npos ||
+                      (!base.empty() && line.find(base) != std::string::npos);
+    if (ours) ::kill(pid, SIGKILL);
   }
 }
 
@@ -139,7 +113,7 @@ void BenchDaemon::remove(const Traces& traces) {
     }
   }
   if (traces.directory.empty()) return;
-  end_engines(traces.directory);
+  end_engines(traces.directory, traces.base_directory);
   remove_folder(traces.directory);
 }
 
@@ -149,6 +123,7 @@ Result<BenchDaemon> BenchDaemon::launch(const std::string& program, const BenchS
                  "the benchmark opens a job in a plexrld of its own, which only "
                  "root may do: run it as root");
   BenchDaemon daemon;
+  daemon.traces_->base_directory = site.base_directory;
   PLEXRL_TRY(daemon.make_directory(site));
   PLEXRL_TRY(daemon.spawn(program, site.fake_engine));
   return daemon;
@@ -220,36 +195,9 @@ Status BenchDaemon::open_model(TimePoint deadline) {
 }
 
 Status BenchDaemon::with_log(const Status& status) const {
-  std::ifstream file(directory_ + "/log");
-  std::string log{std::istreambuf_iterator<char>(file), {}};
-  if (log.size() > kLogTail) log.erase(0, log.size() - kLogTail);
+  const std::string log = end_of(directory_ + "/log");
   return {status.code(), "plexrld for the benchmark: " + status.text() +
                              (log.empty() ? "" : "; its log ends:\n" + log)};
-}
-
-Status run_program(std::vector<std::string> words, const std::string& log) {
-  const std::string name = words.front();
-  PLEXRL_ASSIGN(const pid_t pid, spawn_program(std::move(words), log));
-  // A signal ends it too; it is still ours, as only the call below takes its status.
-  const auto running = std::make_shared<bool>(true);
-  const Cleanup cleanup([pid, running] {
-    if (*running) ::kill(pid, SIGKILL);
-  });
-  siginfo_t info{};
-  while (::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
-  }
-  int status = 0;
-  {
-    const auto hold = Cleanup::hold();
-    *running = false;
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-    }
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
-  std::ifstream file(log);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return error(Code::INTERNAL, "'%s' failed; its log ends:\n%s", name.c_str(),
-               text.substr(text.size() - std::min(text.size(), kLogTail)).c_str());
 }
 
 Result<std::string> find_engine(const std::string& plexrld) {

@@ -22,6 +22,8 @@ struct BenchSite {
   std::function<Status(const std::string& directory)> prepare;  // before the start; may be empty
   std::uint32_t chunk_kib = 2048;
   bool fake_engine = false;
+  // Of a base outside of the daemon's directory: what an engine of it has in its command line.
+  std::string base_directory;
 };
 
 class BenchDaemon {
@@ -51,6 +53,7 @@ class BenchDaemon {
   // What is taken away; changed under Cleanup::hold().
   struct Traces {
     std::string directory;
+    std::string base_directory;
     pid_t pid = 0;
   };
   static void remove(const Traces& traces);
@@ -73,7 +76,5 @@ class BenchDaemon {
 [[nodiscard]] Result<std::string> find_plexrld();
 // plexrl-engine beside it or in the libexec beside its sbin.
 [[nodiscard]] Result<std::string> find_engine(const std::string& plexrld);
-// Runs a program to its end; its output goes to the file. INTERNAL when it fails.
-[[nodiscard]] Status run_program(std::vector<std::string> words, const std::string& log);
 
 }  // namespace plexrl::cli

@@ -28,23 +28,12 @@ constexpr std::array<ModelShape, 2> kShapes = {
     {{"15M", 288, 6, 6, 6, 768, kVocabulary, kPositions},
      {"100M", 768, 12, 12, 4, 2048, kVocabulary, kPositions}}};
 
-std::uint64_t parameters(const ModelShape& s) {
-  const std::uint64_t attention = 2ULL * s.hidden * s.hidden + 2ULL * s.hidden * s.kv_size();
-  const std::uint64_t layer = attention + 3ULL * s.hidden * s.intermediate + 2ULL * s.hidden;
-  return std::uint64_t{kVocabulary} * s.hidden + s.layers * layer + s.hidden;
-}
-
 // Appended to the part of a site file that all benchmarks share.
 std::string site_text(const std::string& directory) {
   std::string names, models;
   for (const ModelShape& s : kShapes) {
     names += std::string(names.empty() ? "" : ", ") + "m" + s.name;
-    models += std::string("  - {name: m") + s.name + ", path: " + directory + "/" + s.name +
-              ", parameters: " + std::to_string(parameters(s)) +
-              ", hidden_size: " + std::to_string(s.hidden) +
-              ",\n     layers: " + std::to_string(s.layers) +
-              ", intermediate_size: " + std::to_string(s.intermediate) +
-              ", kv_size: " + std::to_string(s.kv_size()) + "}\n";
+    models += site_model(s, std::string("m") + s.name, directory + "/" + s.name);
   }
   return "pools:\n"
          "  - name: bench\n"
@@ -130,7 +119,7 @@ Status SwitchBench::open_job(std::size_t at) {
   const ModelShape& shape = kShapes[at];
   const TimePoint deadline = system_clock().now() + kStartTime;
   // State and shadow of weights, moments and sampler weights; gradients once; whole chunks.
-  const std::uint64_t mib = (parameters(shape) * 36 >> 20) + 32;
+  const std::uint64_t mib = (shape.parameters() * 36 >> 20) + 32;
   const std::string name = std::string("m") + shape.name;
   PLEXRL_ASSIGN(const auto target,
                 daemon_.open_job(static_cast<std::uint32_t>(at + 1),

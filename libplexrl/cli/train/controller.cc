@@ -29,6 +29,7 @@ namespace {
 constexpr double kFullLearningRate = 2e-4;
 constexpr double kLoraLearningRate = 5e-4;
 constexpr std::uint64_t kSftJudgeEvery = 25;
+constexpr double kLongestToolLatency = 86'400.0;  // seconds
 
 double seconds(Duration duration) { return static_cast<double>(duration.ns) * 1e-9; }
 
@@ -268,11 +269,14 @@ Status Controller::judge_warm_start() {
   return {};
 }
 
-double Controller::wait_for_tools() const {
+double Controller::wait_for_tools(std::uint64_t step) const {
   if (options_.tool_latency_s <= 0.0) return 0.0;
+  Random random(options_.seed, Stream::kToolLatency, step);
+  const double wait = std::min(
+      random.log_normal(options_.tool_latency_s, options_.tool_latency_sd_s), kLongestToolLatency);
   const TimePoint start = clock_.now();
   // poll and not a sleep that restarts: a signal ends the wait.
-  (void)::poll(nullptr, 0, static_cast<int>(options_.tool_latency_s * 1e3));
+  (void)::poll(nullptr, 0, static_cast<int>(wait * 1e3));
   return seconds(clock_.now() - start);
 }
 
@@ -305,7 +309,7 @@ Result<DrawnStep> Controller::draw(std::uint64_t step, std::uint64_t version) {
   drawn.version = version;
   drawn.policy_step = state_.grpo_done;
   PLEXRL_ASSIGN(drawn.samples, sample_step(*rollout_, options_, step, version));
-  drawn.tool_s = wait_for_tools();
+  drawn.tool_s = wait_for_tools(step);
   drawn.times = rollout_meter_.take();
   return drawn;
 }

@@ -58,7 +58,7 @@ class Controller {
   [[nodiscard]] Status train_and_draw(const RolloutBatch& batch, std::uint64_t version,
                                       StepRecord& record);
   void account(const StepRecord& record);
-  [[nodiscard]] double wait_for_tools() const;  // seconds
+  [[nodiscard]] double wait_for_tools(std::uint64_t step) const;  // seconds
 
   // {"held_out_sampled", "held_out_greedy", "prompts"} of a version.
   [[nodiscard]] Result<nlohmann::json> evaluate(std::uint64_t version);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/train/random.h"
 
+#include <cmath>
+#include <numbers>
 #include <numeric>
 #include <utility>
 
@@ -31,6 +33,16 @@ std::uint64_t Random::below(std::uint64_t bound) {
   std::uint64_t value = next();
   while (value < unfair) value = next();
   return value % bound;
+}
+
+// Box and Muller; the logarithm has the variance that gives this mean and deviation.
+double Random::log_normal(double mean, double sd) {
+  PLEXRL_CHECK(mean > 0.0 && sd >= 0.0, "a log-normal variable is above 0");
+  const auto uniform = [this] { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; };
+  const double radius = std::sqrt(-2.0 * std::log(uniform()));
+  const double normal = radius * std::cos(2.0 * std::numbers::pi * uniform());
+  const double variance = std::log1p(sd * sd / (mean * mean));
+  return mean * std::exp(std::sqrt(variance) * normal - variance / 2.0);
 }
 
 std::vector<std::uint32_t> Random::permutation(std::uint32_t count) {

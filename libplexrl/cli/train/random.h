@@ -21,7 +21,8 @@ enum class Stream : std::uint64_t {
   kResampleSeed,
   kProblemOrder,  // these three: of a list, by pass
   kSftOrder,
-  kResampledOrder
+  kResampledOrder,
+  kToolLatency
 };
 
 class Random {
@@ -30,6 +31,8 @@ class Random {
   [[nodiscard]] std::uint64_t next();
   // Uniform in [0, bound); bound > 0. Rejects, so there is no modulo bias.
   [[nodiscard]] std::uint64_t below(std::uint64_t bound);
+  // Log-normal with this mean and standard deviation; mean > 0, sd >= 0.
+  [[nodiscard]] double log_normal(double mean, double sd);
   // 0 .. count-1 in random order (Fisher and Yates).
   [[nodiscard]] std::vector<std::uint32_t> permutation(std::uint32_t count);
 

@@ -50,7 +50,8 @@ struct TrainOptions {
   std::uint32_t overlong_buffer = 0;             // tokens; 0: all
   double kl_coefficient = 0.0;                   // 0: the divergence is not measured either
   std::uint32_t max_new_tokens = 0;              // 0: the environment's longest answer
-  double tool_latency_s = 0.0;                   // simulated waiting for tools, once per step
+  double tool_latency_s = 0.0;      // simulated waiting for tools, once per step: the mean
+  double tool_latency_sd_s = 0.0;   // standard deviation
   std::uint32_t max_staleness = 0;  // steps a rollout's version may be behind; over 1 is as 1
 
   // supervised warm start

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "cli/train/sft.h"
 #include "cli/train/sort_environment.h"
@@ -99,6 +100,22 @@ TEST(Random, BelowIsUniform) {
   int counts[10] = {};
   for (int i = 0; i < 100'000; ++i) ++counts[random.below(10)];
   for (const int count : counts) EXPECT_NEAR(count, 10'000, 500);
+}
+
+TEST(Random, LogNormalHasItsMeanAndDeviation) {
+  Random random(1, Stream::kToolLatency, 0);
+  constexpr int kCount = 200'000;
+  double sum = 0, squares = 0;
+  for (int i = 0; i < kCount; ++i) {
+    const double value = random.log_normal(10.0, 5.0);
+    ASSERT_GT(value, 0.0);
+    sum += value;
+    squares += value * value;
+  }
+  const double mean = sum / kCount;
+  EXPECT_NEAR(mean, 10.0, 0.1);
+  EXPECT_NEAR(std::sqrt(squares / kCount - mean * mean), 5.0, 0.15);
+  EXPECT_EQ(random.log_normal(0.25, 0.0), 0.25);
 }
 
 TEST(Sft, WeightsAreTheMeanOverAnswerTokens) {
