@@ -146,8 +146,11 @@ json job_json(NodeRuntime& node, const Server& server, const Tenant& tenant) {
 
 json op_json(NodeRuntime& node, const Op& op, const Tenant& tenant) {
   const std::int64_t now = node.clock().now().ns;
+  // What rides with another one is where that is.
+  const Op* const leader = op.leader ? node.ops().find(op.leader) : nullptr;
+  const Op& moves = leader != nullptr ? *leader : op;
   const std::int64_t run =
-      op.run_ns + (op.state == OpState::kRunning ? now - op.running_since.ns : 0);
+      moves.run_ns + (moves.state == OpState::kRunning ? now - moves.running_since.ns : 0);
   const Model* const model = node.models().find(op.model);
   return {{"op", op.id.value},
           {"job_id", tenant.job_id},
@@ -155,7 +158,7 @@ json op_json(NodeRuntime& node, const Op& op, const Tenant& tenant) {
           {"model", model == nullptr ? "" : model->name},
           {"kind", op_kind_name(op.kind)},
           {"seq", op.seq},
-          {"state", op_state_name(op.state)},
+          {"state", op_state_name(moves.state)},
           {"age_s", seconds(now - op.accepted.ns)},
           {"run_s", seconds(run)},
           {"client", op.client},

@@ -115,10 +115,20 @@ bool earlier_training(NodeRuntime& node, const Op& op) {
   });
 }
 
+bool samples_already(NodeRuntime& node, const Op& op) {
+  const auto ops = node.ops().of_model(op.model);
+  return op.kind == core::OpKind::kGenerate &&
+         std::any_of(ops.begin(), ops.end(), [](const Op* other) {
+           return other->kind == core::OpKind::kGenerate && other->fed();
+         });
+}
+
 std::string held(NodeRuntime& node, const Op& op) {
   const auto flow = node.flows().find(op.model);
   if (flow != node.flows().end() && flow->second.recovering())
     return "waiting while the model is recovered: its training ops since the last commit run again";
+  if (samples_already(node, op))
+    return "waiting for sampling of this model that is under way; it goes with the next";
   if (earlier_training(node, op)) return "waiting for earlier training ops of this model";
   if (flow != node.flows().end() && flow->second.replacing() && op.publish())
     return "waiting for sampling ops of the version that it replaces";
@@ -135,8 +145,13 @@ std::string explain(NodeRuntime& node, const Op& op) {
   switch (op.state) {
     case OpState::kGap:
       return what + gap(node, op);
-    case OpState::kHeld:
+    case OpState::kHeld: {
+      const Op* const leader = op.leader ? node.ops().find(op.leader) : nullptr;
+      if (leader != nullptr)
+        return "together with op " + std::to_string(op.leader.value) + ", " +
+               explain(node, *leader);
       return what + held(node, op);
+    }
     case OpState::kQueued:
       return what + scheduled(node, op);
     case OpState::kRunning:

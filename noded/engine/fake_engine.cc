@@ -68,6 +68,7 @@ class FakeEngineImpl final : public FakeEngine {
   [[nodiscard]] bool joins(const wire::EngineRunOpT& request) const;
   void wait_until(Running& op, TimePoint when);
   void wake(std::uint64_t number);
+  [[nodiscard]] bool is_deadly(const wire::EngineRunOpT& request) const;
   void finish_op(Running& op);
   void yield_op(Running& op);
   void ask_yield(std::uint64_t number);
@@ -296,11 +297,18 @@ void FakeEngineImpl::wake(std::uint64_t number) {
   wait_until(*op, op->ends);
 }
 
+bool FakeEngineImpl::is_deadly(const wire::EngineRunOpT& request) const {
+  const auto* const generate = request.args.AsGenerateArgs();
+  const std::uint64_t seed = options_.die_at_seed;
+  if (seed == 0 || generate == nullptr) return false;
+  return generate->seed == seed ||
+         std::any_of(generate->groups.begin(), generate->groups.end(),
+                     [seed](const auto& group) { return group->seed == seed; });
+}
+
 void FakeEngineImpl::finish_op(Running& op) {
   const wire::EngineRunOpT& request = op.request;
-  const auto* const generate = request.args.AsGenerateArgs();
-  if (options_.die_at_seed != 0 && generate != nullptr && generate->seed == options_.die_at_seed)
-    return die("killed by signal 9");
+  if (is_deadly(request)) return die("killed by signal 9");
   auto value = program_->run(request, op.file.get());
   program_->unmap_kv(request.model);
   if (!value) return end_run(op, value.error());

@@ -138,17 +138,22 @@ Result<wire::OpValueUnion> FakeMaths::generate(const FakeModel& model,
     return error(Code::TOO_LARGE, "%llu rows of %u new tokens, at most %llu of %u",
                  static_cast<unsigned long long>(rows), args.max_new_tokens,
                  static_cast<unsigned long long>(kMaxRows), kMaxNewTokens);
-  for (std::uint64_t row = 0; row < rows; ++row)
-    result.sequences.push_back(std::make_unique<wire::SequenceT>(sequence(args, state, row)));
+  const auto add = [&](std::uint64_t seed, std::uint64_t prompts) {
+    for (std::uint64_t row = 0; row < prompts * args.samples_per_prompt; ++row)
+      result.sequences.push_back(
+          std::make_unique<wire::SequenceT>(sequence(args, seed ^ state, row)));
+  };
+  if (args.groups.empty()) add(args.seed, args.prompts.size());
+  for (const auto& group : args.groups) add(group->seed, group->prompts);
   return value_of(std::move(result));
 }
 
-wire::SequenceT FakeMaths::sequence(const wire::GenerateArgsT& args, std::uint64_t state,
+wire::SequenceT FakeMaths::sequence(const wire::GenerateArgsT& args, std::uint64_t seed,
                                     std::uint64_t row) const {
   wire::SequenceT sequence;
   sequence.finish = wire::FinishReason::Length;
   for (std::uint64_t position = 0; position < args.max_new_tokens; ++position) {
-    const std::uint64_t mixed = fake_mix(args.seed ^ state, row, position);
+    const std::uint64_t mixed = fake_mix(seed, row, position);
     const auto token = static_cast<std::int32_t>(mixed % vocab_size_);
     sequence.tokens.push_back(token);
     sequence.logprobs.push_back(logprob_of(mixed >> 32));

@@ -65,7 +65,8 @@ class FakeMaths {
                                                     std::uint64_t version) const;
   [[nodiscard]] Result<wire::OpValueUnion> generate(const FakeModel& model,
                                                     const wire::GenerateArgsT& args) const;
-  [[nodiscard]] wire::SequenceT sequence(const wire::GenerateArgsT& args, std::uint64_t state,
+  // Row `row` of the request with this seed.
+  [[nodiscard]] wire::SequenceT sequence(const wire::GenerateArgsT& args, std::uint64_t seed,
                                          std::uint64_t row) const;
   [[nodiscard]] Result<wire::OpValueUnion> logprobs(const FakeModel& model,
                                                     const wire::LogprobsArgsT& args) const;

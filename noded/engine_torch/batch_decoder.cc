@@ -161,8 +161,8 @@ void BatchDecoder::draw(const float* logits, std::span<Draw> draws) {
 #pragma omp parallel for schedule(static) if (count * vocab > 1 << 15)
   for (std::int64_t i = 0; i < count; ++i) {
     Draw& d = draws[static_cast<std::size_t>(i)];
-    d.drawn = sample(logits + d.logits * vocab, vocab, d.request->rule(), d.row,
-                     d.request->next_position(d.row),
+    d.drawn = sample(logits + d.logits * vocab, vocab, d.request->rule(d.row),
+                     d.request->number(d.row), d.request->next_position(d.row),
                      &sampling_[static_cast<std::size_t>(omp_get_thread_num())]);
   }
   for (const Draw& d : draws) {

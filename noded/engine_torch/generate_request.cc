@@ -38,6 +38,14 @@ Status check_sizes(const wire::GenerateArgsT& args) {
   if (args.prompts.size() > kMaxRows || args.prompts.size() * args.samples_per_prompt > kMaxRows)
     return error(Code::TOO_LARGE, "generate: %zu prompts of %u samples, at most %zu rows in one op",
                  args.prompts.size(), args.samples_per_prompt, kMaxRows);
+  std::uint64_t grouped = 0;
+  for (const auto& group : args.groups) {
+    if (!group) return error(Code::INVALID_ARGUMENT, "generate: an empty group");
+    grouped += group->prompts;
+  }
+  if (!args.groups.empty() && grouped != args.prompts.size())
+    return error(Code::INVALID_ARGUMENT, "generate: groups of %llu prompts, there are %zu",
+                 static_cast<unsigned long long>(grouped), args.prompts.size());
   std::uint64_t tokens = 0;
   for (const auto& prompt : args.prompts)
     tokens += ((prompt ? prompt->tokens.size() : 0) + std::uint64_t{args.max_new_tokens}) *
@@ -85,7 +93,8 @@ Result<GenerateRequest> GenerateRequest::make(const OpEnv& env, const wire::Gene
 GenerateRequest::GenerateRequest(const OpEnv& env, const wire::GenerateArgsT& args)
     : state_(env.state),
       version_(args.version),
-      rule_{args.temperature, args.top_p, args.seed},
+      temperature_(args.temperature),
+      top_p_(args.top_p),
       stop_(args.stop_tokens),
       samples_(args.samples_per_prompt),
       max_new_(args.max_new_tokens) {
@@ -106,6 +115,19 @@ GenerateRequest::GenerateRequest(const OpEnv& env, const wire::GenerateArgsT& ar
     }
   }
   unfinished_ = rows_.size();
+  number_rows(args);
+}
+
+void GenerateRequest::number_rows(const wire::GenerateArgsT& args) {
+  auto row = rows_.begin();
+  const auto number = [&](std::uint64_t seed, std::size_t prompts) {
+    for (std::uint32_t i = 0; i < prompts * samples_; ++i, ++row) {
+      row->seed = seed;
+      row->number = i;
+    }
+  };
+  if (args.groups.empty()) number(args.seed, prompts_.size());
+  for (const auto& group : args.groups) number(group->seed, group->prompts);
 }
 
 void GenerateRequest::plan_rows(std::vector<PlannedToken>& plan) const {

@@ -32,7 +32,11 @@ class GenerateRequest {
 
   [[nodiscard]] const ModelState& state() const noexcept { return *state_; }
   [[nodiscard]] std::uint64_t version() const noexcept { return version_; }
-  [[nodiscard]] const SamplingRule& rule() const noexcept { return rule_; }
+  // By which a row draws, and its number there: with several requests in one op that in its own.
+  [[nodiscard]] SamplingRule rule(std::uint32_t row) const noexcept {
+    return {temperature_, top_p_, rows_[row].seed};
+  }
+  [[nodiscard]] std::uint32_t number(std::uint32_t row) const noexcept { return rows_[row].number; }
   // Positions that its longest row may reach.
   [[nodiscard]] std::int64_t positions() const noexcept { return positions_; }
   [[nodiscard]] bool has_prompts() const noexcept { return prompt_at_ < prompts_.size(); }
@@ -58,6 +62,8 @@ class GenerateRequest {
  private:
   struct Row {
     KvRow kv;
+    std::uint64_t seed = 0;
+    std::uint32_t number = 0;
     std::int32_t next_position = 0;  // of the token that is drawn next
     bool done = false;
     std::vector<std::int32_t> tokens;
@@ -66,11 +72,13 @@ class GenerateRequest {
   };
 
   GenerateRequest(const OpEnv& env, const wire::GenerateArgsT& args);
+  void number_rows(const wire::GenerateArgsT& args);
   void share_prompt_cache(std::size_t first_row);
 
   const ModelState* state_;
   std::uint64_t version_;
-  SamplingRule rule_;
+  float temperature_;
+  float top_p_;
   std::vector<std::int32_t> stop_;  // in order
   std::size_t samples_;
   std::size_t max_new_;

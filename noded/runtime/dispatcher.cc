@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "runtime/sampling_groups.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -94,6 +95,7 @@ bool Dispatcher::move_lease(const core::Action& action) {
 
 void Dispatcher::feed(Op& op) {
   op.state = OpState::kQueued;
+  op.shared.clear();
   // Whoever was there when an engine died is alone until its end: the one whose fault it was takes
   // nobody else with it again.
   post(core::OpArrived{op.id, op.model, op.kind, op.kv_bytes, op.work_tokens, op.slice, op.limit,
@@ -186,13 +188,20 @@ void Dispatcher::begin_op(Op& op) {
   request.model = parts_.models.wire_id(op.model);
   request.seq = op.seq;
   request.version_out = op.publish() ? op.seq : 0;
-  request.args = op.args;
+  request.args = engine_args(op);
   if (op.kind == core::OpKind::kGenerate) request.kv = mover_.kv_place(op.model);
   wire::EngineBodyUnion body;
   body.Set(std::move(request));
   parts_.engines.call(
       parts_.models.engine_of(op.model), std::move(body), std::move(*fds),
       [this, id = op.id](const Result<engine::Reply>& reply) { op_answered(id, reply); });
+}
+
+// Of a group what it was when the engine got it first, also when it goes on.
+const wire::OpArgsUnion& Dispatcher::engine_args(Op& op) {
+  if (op.shared.empty() && op.riders.empty()) return op.args;
+  if (op.shared.empty()) op.shared_args.Set(shared_args(op, parts_.ops));
+  return op.shared_args;
 }
 
 // Device memory of KV that engines were asked to drop.

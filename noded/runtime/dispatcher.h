@@ -142,6 +142,7 @@ class Dispatcher final : public MoveListener {
   [[nodiscard]] bool move_lease(const core::Action& action);
   void start_op(OpId id);
   void begin_op(Op& op);
+  [[nodiscard]] const wire::OpArgsUnion& engine_args(Op& op);
   void memory_came();
   void ask_to_yield(OpId id);
   void op_answered(OpId id, const Result<engine::Reply>& reply);

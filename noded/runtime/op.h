@@ -42,6 +42,20 @@ enum class OpState : std::uint8_t {
 [[nodiscard]] const char* op_state_name(OpState state) noexcept;
 [[nodiscard]] const char* op_kind_name(core::OpKind kind) noexcept;
 
+struct OpSize {
+  std::uint64_t kv_bytes = 0;     // generate only
+  std::uint64_t work_tokens = 0;  // positions that are computed, at most
+  std::uint64_t rows = 1;         // of a generate: prompts times samples
+};
+
+// A client's op in what the engine was sent of its leader.
+struct SharedPart {
+  OpId op;
+  std::uint64_t prompts = 0;
+  std::uint64_t samples = 0;  // of each
+  std::uint64_t prompt_tokens = 0;
+};
+
 struct Op {
   OpId id;
   ModelId model;
@@ -66,7 +80,14 @@ struct Op {
   std::uint64_t kv_bytes = 0;
   std::uint64_t work_tokens = 0;
   std::uint64_t rows = 1;  // as in OpSize
-  Duration slice{};        // of a lease, as in core::OpArrived
+  // Of a generate; see SamplingGroups. The three above are those of all that ride with it.
+  OpSize own;
+  OpId leader;  // it goes with that op, and is kHeld
+  std::vector<OpId> riders;
+  std::vector<SharedPart> shared;  // what the engine has; empty: the op as it came
+  wire::OpArgsUnion shared_args;
+  bool alone = false;  // neither leads nor rides
+  Duration slice{};    // of a lease, as in core::OpArrived
   Duration limit{};
   TimePoint accepted;
   TimePoint running_since;

@@ -43,6 +43,8 @@ Status check_sampling_options(const wire::GenerateArgsT& args) {
 }
 
 Result<OpSize> check(const wire::GenerateArgsT& args, const ModelShape& shape) {
+  if (!args.groups.empty())
+    return error(Code::INVALID_ARGUMENT, "generate: groups are not for clients");
   if (args.prompts.empty() || none(args.prompts))
     return error(Code::INVALID_ARGUMENT, "generate needs at least one prompt");
   const std::uint64_t rows = args.prompts.size() * std::uint64_t{args.samples_per_prompt};

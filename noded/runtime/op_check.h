@@ -7,14 +7,9 @@
 #include "core/types.h"
 #include "plexrl_generated.h"
 #include "runtime/model_table.h"
+#include "runtime/op.h"
 
 namespace plexrl::runtime {
-
-struct OpSize {
-  std::uint64_t kv_bytes = 0;     // generate only
-  std::uint64_t work_tokens = 0;  // positions that are computed, at most
-  std::uint64_t rows = 1;         // of a generate: prompts times samples
-};
 
 // INVALID_ARGUMENT, UNSUPPORTED (unknown op), TOO_LARGE (longer than the model's positions).
 [[nodiscard]] Result<OpSize> check_op(const wire::SubmitOpT& submit, const Model& model,

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "core/int_math.h"
 
 namespace plexrl::runtime {
 namespace {
@@ -104,6 +105,7 @@ Op& OpService::add_op(SubmitRequest request, const OpSize& size) {
   op.kv_bytes = size.kv_bytes;
   op.work_tokens = size.work_tokens;
   op.rows = size.rows;
+  op.own = size;
   op.waiters.push_back({request.session, request.request_id, std::move(request.handler)});
   Op& added = parts_.ops.add(std::move(op));
   parts_.results.accepted(added);
@@ -212,7 +214,22 @@ void OpService::submit_sampling(SubmitRequest request, Model& model, const OpSiz
 
 // ---- order ----
 
-void OpService::feed(Op& op) { dispatcher_->feed(op); }
+void OpService::feed(Op& op) {
+  if (op.kind != core::OpKind::kGenerate) return dispatcher_->feed(op);
+  if (op.fed()) return;  // with the end of another one meanwhile
+  if (Op* const ready = parts_.ops.find(groups_.arrived(op))) dispatcher_->feed(*ready);
+}
+
+void OpService::feed_sampling(ModelId id, const std::vector<OpId>& again) {
+  const Model* const model = parts_.models.find(id);
+  const auto flow = parts_.flows.find(id);
+  if (model == nullptr || model->removing || flow == parts_.flows.end() ||
+      flow->second.recovering())
+    return;
+  for (const OpId each : again)
+    if (Op* const op = parts_.ops.find(each)) feed(*op);
+  if (Op* const ready = parts_.ops.find(groups_.next(id))) dispatcher_->feed(*ready);
+}
 
 void OpService::pump(ModelId model) {
   while (true) {
@@ -228,6 +245,8 @@ void OpService::pump(ModelId model) {
 
 void OpService::op_started(Op& op) {
   parts_.results.first_started(op);
+  for (const OpId id : op.riders)
+    if (Op* const rider = parts_.ops.find(id)) parts_.results.first_started(*rider);
   if (op.training() && !op.replay && !op.started) parts_.flows.at(op.model).stream.start(op.seq);
 }
 
@@ -249,6 +268,7 @@ void OpService::op_ended(OpId id, Result<wire::EngineOpDoneT> result) {
     op->result = std::move(result->value);
     return want_commit(op->model);
   }
+  if (!op->shared.empty()) return end_group(*op, *std::move(result));
   OpOutcome outcome;
   outcome.reply.value = std::move(result->value);
   const ModelId model = op->model;
@@ -291,8 +311,37 @@ void OpService::end_training(Op& op, OpOutcome outcome, std::uint64_t tokens) {
 void OpService::end_sampling(Op& op, OpOutcome outcome, std::uint64_t tokens) {
   const ModelId model = op.model;
   if (op.reader) parts_.flows.at(model).reader_left();
+  const std::vector<OpId> again = groups_.left(op);
+  // What one of a group ended with need not be the others' fault.
+  const Code code = outcome.status.code();
+  for (const OpId id : again)
+    if (Op* const rider = parts_.ops.find(id))
+      rider->alone = code != Code::OK && code != Code::CANCELLED;
   parts_.results.finish(op, std::move(outcome), tokens);
   pump(model);
+  feed_sampling(model, again);
+}
+
+// Riders first: the leader's end lets the next group go. Who is told may cancel the others, so they
+// are nobody's riders any more. The time that all took is shared by rows.
+void OpService::end_group(Op& leader, wire::EngineOpDoneT done) {
+  auto* const value = done.value.AsGenerateResult();
+  auto parts = value == nullptr ? error(Code::INTERNAL, "the engine answered something else")
+                                : split_result(leader, std::move(*value));
+  if (!parts) return end(leader, parts.error());
+  std::uint64_t rows = 0;
+  for (const SharedResult& part : *parts) rows += part.rows;
+  const std::int64_t ran = leader.run_ns;
+  groups_.dissolve(leader);
+  for (auto part = parts->rbegin(); part != parts->rend(); ++part) {
+    Op* const op = parts_.ops.find(part->op);
+    if (op == nullptr) continue;  // its client has given it up
+    op->run_ns =
+        static_cast<std::int64_t>(core::mul_div(static_cast<std::uint64_t>(ran), part->rows, rows));
+    OpOutcome outcome;
+    outcome.reply.value.Set(std::move(part->value));
+    end_sampling(*op, std::move(outcome), part->tokens);
+  }
 }
 
 void OpService::end(Op& op, const Status& why) {
@@ -391,6 +440,7 @@ void OpService::model_unusable(ModelId model, const Status& why) {
 
 void OpService::model_gone(ModelId model) {
   commit_wanted_.erase(model);
+  groups_.forget(model);
   parts_.accounting.forget_model(model);
   // What ran or waited for a commit when its engine died.
   std::vector<OpId> left;
@@ -413,17 +463,31 @@ void OpService::cancel(SessionId session, std::uint64_t request_id) {
   if (op == nullptr || op->state == OpState::kCommitting) return;
   if (op->state == OpState::kGap)
     return end(*op, error(Code::CANCELLED, "cancelled before its turn"));
-  if (op->training() || op->waiters.size() == 1) return dispatcher_->cancel(*op);
+  const OpId leader = op->leader;
+  if (op->training() || (op->waiters.size() == 1 && op->riders.empty())) {
+    dispatcher_->cancel(*op);
+    return drop_unwanted(leader);
+  }
   const Waiter gone = parts_.ops.leave(*op, session, request_id);
   gone.handler(failure(error(Code::CANCELLED, "cancelled; the op goes on for others")));
 }
 
+// Those that came later first: riders before their leader.
 void OpService::session_closed(SessionId session) {
-  for (const OpId id : parts_.ops.leave_all(session)) {
-    Op* const op = parts_.ops.find(id);
+  const std::set<OpId> all = parts_.ops.leave_all(session);
+  for (auto id = all.rbegin(); id != all.rend(); ++id) {
+    const Op* const op = parts_.ops.find(*id);
     // Cancelling one may have ended others.
-    if (op != nullptr && op->waiters.empty() && !op->training()) dispatcher_->cancel(*op);
+    const OpId leader = op == nullptr ? OpId{} : op->leader;
+    drop_unwanted(*id);
+    drop_unwanted(leader);
   }
+}
+
+void OpService::drop_unwanted(OpId id) {
+  Op* const op = parts_.ops.find(id);
+  if (op != nullptr && op->waiters.empty() && op->riders.empty() && !op->training())
+    dispatcher_->cancel(*op);
 }
 
 }  // namespace plexrl::runtime

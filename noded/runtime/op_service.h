@@ -11,6 +11,7 @@
 #include "runtime/model_flow.h"
 #include "runtime/op_check.h"
 #include "runtime/op_results.h"
+#include "runtime/sampling_groups.h"
 
 namespace plexrl::runtime {
 
@@ -38,7 +39,14 @@ class OpService final : public DispatchListener {
     Accounting& accounting;
     std::uint64_t chunk_bytes;  // KV is given in whole chunks
   };
-  explicit OpService(Parts parts) : parts_(parts) {}
+  explicit OpService(Parts parts)
+      : parts_(parts), groups_(parts.ops, [this](const Op& leader, std::uint64_t kv_bytes) {
+          // Half of the device at most: others are not put out for what plexrld has put together.
+          OpSize size;
+          size.kv_bytes = 2 * kv_bytes;
+          const Model* const model = parts_.models.find(leader.model);
+          return model != nullptr && check_capacity(*model, size).ok();
+        }) {}
   // Before the first op; they know each other.
   void connect(Dispatcher& dispatcher, state::StateManager& state) {
     dispatcher_ = &dispatcher;
@@ -66,6 +74,8 @@ class OpService final : public DispatchListener {
   // Feeds the training ops that may go now.
   void pump(ModelId model);
   void feed(Op& op);
+  // Generate ops of the model that were to go together are by themselves again; nothing of it runs.
+  void ungroup(ModelId model) { groups_.forget(model); }
   // An op of the stream ends: recorded, told, and the next ones may go.
   void end_training(Op& op, OpOutcome outcome, std::uint64_t tokens);
   void end_sampling(Op& op, OpOutcome outcome, std::uint64_t tokens);
@@ -98,10 +108,16 @@ class OpService final : public DispatchListener {
   void loss_told(ModelId model);
   void replay_ended(Op& op, const Result<wire::EngineOpDoneT>& result);
   void applied(Op& op, const wire::EngineOpDoneT& done);
+  // Sampling that nobody waits for any more is cancelled.
+  void drop_unwanted(OpId op);
+  void end_group(Op& leader, wire::EngineOpDoneT done);
+  // These, and the next group.
+  void feed_sampling(ModelId model, const std::vector<OpId>& again);
   void want_commit(ModelId model);
   void release_loads(ModelId model, std::uint64_t applied_seq);
 
   Parts parts_;
+  SamplingGroups groups_;
   Dispatcher* dispatcher_ = nullptr;
   state::StateManager* state_ = nullptr;
   std::function<void(ModelId, const Status&)> replayed_;

@@ -129,6 +129,7 @@ void Recovery::gather(ModelId model) {
   ModelFlow& flow = parts_.flows.at(model);
   flow.begin_recovery();
   withdraw_fed(model);
+  parts_.service.ungroup(model);
   std::vector<Op*> training;
   for (Op* const op : parts_.ops.of_model(model)) {
     if (op->replay) {
@@ -259,7 +260,8 @@ void Recovery::lose(Model& model, const Status& why) {
 void Recovery::note_deaths(EngineId engine) {
   for (const Model* const model : parts_.models.of_engine(engine)) {
     for (Op* const op : parts_.ops.of_model(model->id)) {
-      if (op->state != OpState::kRunning) continue;
+      const Op* const ran = op->leader ? parts_.ops.find(op->leader) : op;
+      if (ran == nullptr || ran->state != OpState::kRunning) continue;
       if (op->replay) {
         ++replay_deaths_[{model->id, op->seq}];
       } else {

@@ -137,6 +137,51 @@ TEST(Batch, EachRequestDrawsWhatItDrawsAloneOnTwoThreads) {
   apply_compute_threads();
 }
 
+// Requests of one model in one op: their rows draw by their own seeds and numbers.
+TEST(Batch, GroupsDrawWhatEachDrawsAlone) {
+  Tenants tenants(demo_config());
+  HeldModel& model = tenants.models()[0];
+  const std::int64_t vocab = model.layout.config.vocab_size;
+  std::mt19937 random(3);
+  std::vector<wire::GenerateArgsT> each;
+  wire::GenerateArgsT all;
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    wire::GenerateArgsT args;
+    args.version = model.state.sampler_version;
+    args.samples_per_prompt = 3;
+    args.max_new_tokens = 9;
+    args.seed = i % 2 == 0 ? 7 : 70 + i;  // two have the same
+    for (std::uint32_t p = 0; p <= i % 2; ++p)
+      args.prompts.push_back(prompt(random_tokens(random, 3 + i, vocab)));
+    if (all.prompts.empty()) {
+      all = args;
+      all.prompts.clear();
+    }
+    for (const auto& one : args.prompts)
+      all.prompts.push_back(std::make_unique<wire::PromptT>(*one));
+    auto group = std::make_unique<wire::GenerateGroupT>();
+    group->prompts = static_cast<std::uint32_t>(args.prompts.size());
+    group->seed = args.seed;
+    all.groups.push_back(std::move(group));
+    each.push_back(std::move(args));
+  }
+  const auto value = run_op(model, args_union(all));
+  ASSERT_TRUE(value) << value.error().to_string();
+  std::size_t row = 0;
+  for (const wire::GenerateArgsT& args : each) {
+    Asked asked(model, args);
+    const wire::GenerateResultT want = Tenants::alone(asked);
+    for (const auto& sequence : want.sequences) {
+      EXPECT_EQ(value->AsGenerateResult()->sequences[row]->tokens, sequence->tokens) << row;
+      EXPECT_EQ(value->AsGenerateResult()->sequences[row]->logprobs, sequence->logprobs) << row;
+      ++row;
+    }
+  }
+  EXPECT_EQ(row, value->AsGenerateResult()->sequences.size());
+  all.groups.pop_back();
+  EXPECT_EQ(run_op(model, args_union(all)).error().code(), Code::INVALID_ARGUMENT);
+}
+
 // As the engine runs them.
 TEST(Batch, OpsRunAsOneBatch) {
   Tenants tenants(demo_config());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ring_checks.h"
 
+#include <algorithm>
+
 #include "api/explain.h"
 
 namespace plexrl::runtime {
@@ -49,6 +51,7 @@ void RingChecks::check_op(const Op& op) {
   const std::string reason = api::explain(runtime, op);
   if (says(reason, "unknown") || says(reason, "it is queued") || reason.size() < 12)
     complain(op, "nobody knows why it waits");
+  if (op.leader) return check_rider(op, reason);
   if (op.state == OpState::kHeld) return check_held(op, reason);
   if (op.state == OpState::kGap && !op.training()) return;  // it is to tell a loss
   if (op.state == OpState::kGap) {
@@ -62,6 +65,14 @@ void RingChecks::check_op(const Op& op) {
     complain(op, "the scheduler sees it otherwise");
 }
 
+void RingChecks::check_rider(const Op& op, const std::string& reason) {
+  const Op* const leader = node_.runtime().ops().find(op.leader);
+  const bool rides =
+      leader != nullptr && std::count(leader->riders.begin(), leader->riders.end(), op.id) == 1;
+  if (!rides || op.state != OpState::kHeld || !says(reason, "together with op"))
+    complain(op, "it rides with nobody");
+}
+
 // Something must be there that it waits for, and the reason must be that.
 void RingChecks::check_held(const Op& op, const std::string& reason) {
   NodeRuntime& runtime = node_.runtime();
@@ -69,10 +80,13 @@ void RingChecks::check_held(const Op& op, const std::string& reason) {
   if (flow.recovering()) return;
   bool earlier = false;
   bool readers = false;
+  bool samples = false;
   for (const Op* const other : runtime.ops().of_model(op.model)) {
     earlier = earlier || (other->training() && other->seq < op.seq);
     readers = readers || (!other->training() && other->reader);
+    samples = samples || (other->kind == core::OpKind::kGenerate && other->fed());
   }
+  if (says(reason, "goes with the next") && op.kind == core::OpKind::kGenerate && samples) return;
   if (says(reason, "earlier training ops") && op.training() && earlier) return;
   if (says(reason, "sampling ops") && op.publish() && readers && !earlier) return;
   // An engine that is up has something to say about it, too, until it has taken up its state.

@@ -18,6 +18,7 @@ class RingChecks {
 
  private:
   void check_op(const Op& op);
+  void check_rider(const Op& op, const std::string& reason);
   [[nodiscard]] bool run_together(const Op& a, const Op& b);
   void check_held(const Op& op, const std::string& reason);
   void complain(const Op& op, const char* what);
