@@ -178,6 +178,16 @@ TEST_F(TinkerTest, LargeBodiesAreTakenAsMessagesOnly) {
             400);
 }
 
+// 64 MiB are read, and found to be no message; a byte more is not.
+TEST_F(TinkerTest, TheLimitOfAMessageIsExact) {
+  constexpr std::size_t kLimit = std::size_t{64} << 20;
+  for (const std::size_t more : {0U, 1U})
+    EXPECT_EQ(call("forward_backward", std::string(kLimit + more, '\0'),
+                   "Content-Type: application/x-protobuf\r\n", token_)
+                  .status,
+              more == 0 ? 400 : 413);
+}
+
 class SlowTinkerTest : public TinkerTest {
  protected:
   SlowTinkerTest() { site_.daemon.max_queued_ops_per_tenant = 2; }
