@@ -45,6 +45,8 @@ class ModelFlow {
   // True when that was the last one.
   [[nodiscard]] bool replay_ended(OpId op);
   [[nodiscard]] bool recovering() const { return !replays_.empty(); }
+  // What the model holds is not known yet, or being made again: a version may still come.
+  [[nodiscard]] bool unsettled() const { return waits_for_engine_ || recovering(); }
 
  private:
   struct Entry {

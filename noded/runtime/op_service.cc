@@ -66,7 +66,8 @@ void OpService::submit(SubmitRequest request) {
       parts_.log.loss_told(lost, loss);
     });
   }
-  if (refusal.ok()) refusal = check_version(*model, named_version(request.submit.args));
+  if (refusal.ok() && !parts_.flows.at(model->id).unsettled())
+    refusal = check_version(*model, named_version(request.submit.args));
   if (!refusal.ok()) return request.handler(failure(refusal));
   submit_sampling(std::move(request), *model, *size);
 }

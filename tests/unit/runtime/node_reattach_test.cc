@@ -102,6 +102,31 @@ TEST_F(NodeReattach, AnOpThatEndedWhilePlexrldWasAwayIsNotRunAgain) {
   ends_as_undisturbed();
 }
 
+// A plexrld that has just started knows of committed versions only.
+TEST_F(NodeReattach, ASampleOfAVersionThatIsGoneIsToldOfTheLoss) {
+  begin();
+  ASSERT_TRUE(run(job_, id_, 7, publish()).status.ok());
+  ASSERT_TRUE(run(job_, id_, 0, generate(7)).status.ok());
+  settle();
+  lose_engines();
+  start();
+  const OpOutcome outcome = run(job_, id_, 0, generate(7));
+  EXPECT_EQ(outcome.status.code(), Code::LOST) << outcome.status.to_string();
+  EXPECT_EQ(run(job_, id_, 0, generate(7)).status.code(), Code::NOT_FOUND) << "it was told";
+}
+
+TEST_F(NodeReattach, ASampleOfAVersionThatTheEngineHoldsWaitsForIt) {
+  begin();
+  ASSERT_TRUE(run(job_, id_, 7, publish()).status.ok());
+  const OpOutcome before = run(job_, id_, 0, generate(7));
+  ASSERT_TRUE(before.status.ok());
+  restart();
+  const OpOutcome after = run(job_, id_, 0, generate(7));
+  ASSERT_TRUE(after.status.ok()) << after.status.to_string();
+  EXPECT_EQ(after.reply.value.AsGenerateResult()->sequences[0]->tokens,
+            before.reply.value.AsGenerateResult()->sequences[0]->tokens);
+}
+
 TEST_F(NodeReattach, NothingStartsBesideAnOpOfAnEarlierPlexrld) {
   start_with_room_for_one();
   const TenantId a = open_job(1, 1000, "full", 4);
