@@ -151,5 +151,5 @@ train_as_user() {
   jq -e '.[0] | all(.utilisation_alone, .utilisation_overlapped, .utilisation_together; . > 0 and . <= 1)
     and .bound >= 1 and .busy_together_s > 0 and .wall_together_s > 0' "$BATS_TEST_TMPDIR/rows"
   [ "$(find "${TMPDIR:-/tmp}" -maxdepth 1 -name 'plexrl-bench-*' | wc -l)" = "$before" ]
-  run ! pgrep -f "plexrl-engine.*plexrl-bench-"
+  if pgrep -f "plexrl-engine.*plexrl-bench-"; then return 1; fi
 }

@@ -37,7 +37,7 @@ Sizes sizes_of(const TenantsSite& site, const ModelShape& shape, Mode mode) {
   sizes.job_host = (9 * segment + kv) / kMib + 8;
   sizes.host = sizes.job_host * (site.tenants + 1) + kSpareMib;
   sizes.device = (shape.parameters() * sizeof(float) + site.tenants * (5 * segment + kv)) / kMib +
-                 4 * site.tenants + kSpareMib;
+                 4ULL * site.tenants + kSpareMib;
   sizes.activation = shape.hidden > 256 ? 1024 : 256;
   return sizes;
 }
